@@ -6,7 +6,7 @@ use std::path::Path;
 
 use conformance::files::{Clock, Fixture, create_file, created};
 use files::{
-    Caller, CreateHow, Error, FileSystem, Handle, Name, New, Range, Request, SetAttributes,
+    Answer, Caller, CreateHow, Error, FileSystem, Handle, Name, New, Range, Request, SetAttributes,
     Stability,
 };
 use fs::{Checked, Local, LocalError, LocalFormat, Part, check};
@@ -42,14 +42,14 @@ fn made(dir: &Path, is_killed: bool) {
             let (file, is_new) = created(fs.call(&ROOT, request).await);
             assert!(is_new);
             let data = vec![FILL; 100_000];
-            for offset in [0, 8 << 20] {
-                let done = fs.write(&ROOT, file, offset, &data, Stability::FileSync);
+            for (offset, stability) in [(0, Stability::FileSync), (8 << 20, Stability::Unstable)] {
+                let done = fs.write(&ROOT, file, offset, &data, stability);
                 assert_eq!(done.await.expect("a write").len, data.len());
             }
+            let range = Range { offset: 0, len: 0 };
+            let commit = fs.call(&ROOT, Request::Commit(file, range)).await;
+            commit.expect("nothing fails");
         }
-        let range = Range { offset: 0, len: 0 };
-        let commit = fs.call(&ROOT, Request::Commit(root, range)).await;
-        drop(commit);
     });
     if !is_killed {
         core.block_on(fs.close()).expect("nothing is under way");
@@ -176,13 +176,80 @@ fn a_page_that_rots_after_the_last_checkpoint_is_named_and_stops_nobody() {
     assert_eq!((fault.part, path), (Part::Data, Some("/top")), "{fault:?}");
     assert!(fault.what.contains("damaged at byte "), "{fault:?}");
     // That is true.
-    let data = File::options().write(true).open(dir.join("data"));
-    let data = data.expect("the file is there");
-    data.write_all_at(&[!FILL], at).expect("it is written");
+    spoil(dir, at);
     let mut core = core();
     let opened = open(&mut core, dir, &Clock::default());
     let opened = opened.expect("what it needs is whole");
     core.block_on(opened.close()).expect("nothing is under way");
+}
+
+fn spoil(dir: &Path, at: u64) {
+    let data = File::options().write(true).open(dir.join("data"));
+    let data = data.expect("the file is there");
+    data.write_all_at(&[!FILL], at).expect("it is written");
+}
+
+/// The page that the end of a file is in has to be read before the file grows.
+#[test]
+fn a_rotten_last_page_stops_nobody_and_can_be_cut_away() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let dir = dir.path();
+    made(dir, true);
+    let bytes = read(dir.join("data")).expect("a file");
+    let pages = (0..bytes.len()).step_by(4096);
+    // The later one of "top": where it ends.
+    let mut last = pages.filter(|at| bytes[*at] == FILL && bytes[at + 4095] == 0);
+    spoil(dir, last.nth(1).expect("the last page of a file") as u64);
+    let clock = Clock::default();
+    let mut core = core();
+    let lookup = |name| {
+        let name = Name::new(name).expect("a name");
+        Request::Lookup(Handle::root(Fixture::VOLUME), name)
+    };
+    for _ in 0..2 {
+        let fs = open(&mut core, dir, &clock).expect("one page stops nobody");
+        core.block_on(async {
+            let Ok(Answer::Found(top, of)) = fs.call(&ROOT, lookup("top")).await else {
+                panic!("it has a name");
+            };
+            let end = fs.write(&ROOT, top, of.size, b"more", Stability::FileSync);
+            assert_eq!(end.await, Err(Error::Io));
+            let Ok(Answer::Found(sub, _)) = fs.call(&ROOT, lookup("sub")).await else {
+                panic!("it has a name");
+            };
+            let request = create_file(sub, "other", CreateHow::Unchecked, 0o600);
+            let (other, _) = created(fs.call(&ROOT, request).await);
+            let done = fs.write(&ROOT, other, 0, b"other", Stability::FileSync);
+            done.await.expect("another file");
+        });
+        core.block_on(fs.close()).expect("what can be settled is");
+    }
+    let fs = open(&mut core, dir, &clock).expect("one page stops nobody");
+    core.block_on(async {
+        let Ok(Answer::Found(top, of)) = fs.call(&ROOT, lookup("top")).await else {
+            panic!("it has a name");
+        };
+        let set = SetAttributes {
+            size: Some(of.size / 4096 * 4096),
+            ..SetAttributes::default()
+        };
+        let cut = fs.call(&ROOT, Request::SetAttributes(top, set)).await;
+        cut.expect("that page is not read for it");
+        let done = fs.write(&ROOT, top, of.size, b"more", Stability::FileSync);
+        done.await.expect("it is as good as any");
+        let (from, mut out) = (8 << 20, Vec::new());
+        let range = Range {
+            offset: from,
+            len: of.size - from + 4,
+        };
+        let done = fs.read(&ROOT, top, range, &mut out).await;
+        assert!(done.expect("all of it is whole").is_end);
+        let whole = (of.size - from) as usize / 4096 * 4096;
+        assert!(out[..whole].iter().all(|byte| *byte == FILL));
+        let (gap, end) = out[whole..].split_at((of.size - from) as usize - whole);
+        assert!(gap.iter().all(|byte| *byte == 0) && end == b"more");
+    });
+    core.block_on(fs.close()).expect("what can be settled is");
 }
 
 fn stops(told: &str) -> bool {
@@ -211,20 +278,32 @@ fn flips_in_the_rows_are_named_or_change_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let dir = dir.path();
     made(dir, false);
-    let mut named = 0;
-    let rows = Path::new("rows/rows.redb");
-    let len = dir.join(rows).metadata().expect("a file").len();
+    let sound = rows(dir);
+    let (mut named, mut silent) = (0, 0);
+    let database = Path::new("rows/rows.redb");
+    let len = dir.join(database).metadata().expect("a file").len();
     // A prime step: all places within a page have their turn.
     for at in (64..len).step_by(30_011) {
         // Repairing may have rewritten pages: each flip is of a sound file.
-        let copy = read(dir.join(rows)).expect("a file");
-        match flipped_once(dir, rows, at) {
-            Ok(found) => named += usize::from(!found.faults.is_empty()),
+        let copy = read(dir.join(database)).expect("a file");
+        match flipped_once(dir, database, at) {
+            Ok(found) if found.faults.is_empty() => {
+                silent += 1;
+                assert_eq!(
+                    rows(dir),
+                    sound,
+                    "byte {at} changes a row, and is not named"
+                );
+            }
+            Ok(_) => named += 1,
             Err(error) => panic!("byte {at}: {error}"),
         }
-        std::fs::write(dir.join(rows), copy).expect("it is written");
+        std::fs::write(dir.join(database), copy).expect("it is written");
     }
-    assert!(named > 0, "pages of rows have checksums");
+    assert!(
+        named > 0 && silent > 0,
+        "{named} named, {silent} of no effect"
+    );
     let found = flipped(dir, Path::new("rows/journal"), 40).expect("it can be looked at");
     assert!(sentences(&found)[0].contains("journal"), "{found:?}");
     assert_eq!(sentences(&checked(dir).expect("all is as it was")), [""; 0]);
