@@ -11,9 +11,13 @@ use sim::Env;
 use super::site::PORT;
 use super::wire::{Done, Wire};
 
-/// The slot of requests, and that of what a restart asks for.
+/// The slot of requests, that of what a restart asks for, and that of requests beside others.
 const REQUESTS: usize = 0;
 const CLAIMS: usize = 1;
+const BESIDE: usize = 2;
+
+/// A slot, and what is asked on it.
+type Ask<'a> = (usize, &'a [NfsArgop4<'a>]);
 
 /// The whole file, or no stateid in particular.
 pub(crate) const ANONYMOUS: Stateid4 = Stateid4 {
@@ -47,7 +51,7 @@ pub(crate) struct Client {
     id: Clientid4,
     session: Sessionid4,
     /// The last sequence number of each slot.
-    turns: [u32; 2],
+    turns: [u32; 3],
     /// How often the connection was lost.
     pub(crate) breaks: u64,
     /// How many opens were claimed again.
@@ -66,7 +70,7 @@ impl Client {
             name: name.into(),
             id: 0,
             session: [0; 16],
-            turns: [0; 2],
+            turns: [0; 3],
             breaks: 0,
             claims: 0,
             has_claims: false,
@@ -102,7 +106,7 @@ impl Client {
                 ca_maxresponsesize: 1 << 20,
                 ca_maxresponsesize_cached: 8192,
                 ca_maxoperations: 16,
-                ca_maxrequests: 2,
+                ca_maxrequests: 3,
                 ca_rdma_ird: None,
             };
             let create = NfsArgop4::CreateSession(CreateSession4Args {
@@ -175,36 +179,90 @@ impl Client {
         self.core.sleep(Duration::from_millis(1)).await;
     }
 
-    /// Asks with the same number until there is an answer.
-    async fn on_slot(&mut self, slot: usize, operations: &[NfsArgop4<'_>]) -> Done {
-        self.turns[slot] += 1;
-        let sequence = NfsArgop4::Sequence(Sequence4Args {
-            sa_sessionid: self.session,
-            sa_sequenceid: self.turns[slot],
-            sa_slotid: slot as u32,
-            sa_highest_slotid: 1,
-            sa_cachethis: true,
-        });
-        let mut all = vec![sequence];
-        all.extend_from_slice(operations);
+    /// Two compounds at a time, each carried out once.
+    pub(crate) async fn call_both(
+        &mut self,
+        one: &[NfsArgop4<'_>],
+        two: &[NfsArgop4<'_>],
+    ) -> [Done; 2] {
+        let asks = [(REQUESTS, one), (BESIDE, two)];
+        let mut all: [Option<Done>; 2] = [None, None];
         loop {
-            let wire = self.connected().await;
-            match wire.call(2, &all).await {
-                None => {
-                    self.wire = None;
-                    self.breaks += 1;
-                    self.has_claims = true;
+            let left: Vec<usize> = (0..2).filter(|at| all[*at].is_none()).collect();
+            if let [Some(one), Some(two)] = &all {
+                return [one.clone(), two.clone()];
+            }
+            let some: Vec<Ask<'_>> = left.iter().map(|at| asks[*at]).collect();
+            let done = self.on_slots(&some).await;
+            while self.has_claims {
+                self.claim().await;
+            }
+            for (at, done) in left.into_iter().zip(done) {
+                match done.status {
+                    Nfsstat4::NFS4ERR_DELAY | Nfsstat4::NFS4ERR_GRACE => self.pause().await,
+                    _ => all[at] = Some(done),
                 }
-                Some(done) if done.is_refused() && done.status == Nfsstat4::NFS4ERR_DELAY => {
-                    // Claims first: that is what the server may wait for.
-                    if slot == REQUESTS && self.has_claims {
-                        Box::pin(self.claim()).await;
-                    }
-                    self.pause().await;
-                }
-                Some(done) => return done,
             }
         }
+    }
+
+    async fn on_slot(&mut self, slot: usize, operations: &[NfsArgop4<'_>]) -> Done {
+        let mut done = self.on_slots(&[(slot, operations)]).await;
+        done.pop().expect("an answer to each")
+    }
+
+    /// Asks with the same numbers until there are answers.
+    async fn on_slots(&mut self, asks: &[Ask<'_>]) -> Vec<Done> {
+        let mut compounds = Vec::new();
+        for (slot, operations) in asks {
+            self.turns[*slot] += 1;
+            let sequence = NfsArgop4::Sequence(Sequence4Args {
+                sa_sessionid: self.session,
+                sa_sequenceid: self.turns[*slot],
+                sa_slotid: *slot as u32,
+                sa_highest_slotid: 2,
+                sa_cachethis: true,
+            });
+            let mut all = vec![sequence];
+            all.extend_from_slice(operations);
+            compounds.push(all);
+        }
+        let mut told: Vec<Option<Done>> = vec![None; asks.len()];
+        while told.iter().any(Option::is_none) {
+            let left: Vec<usize> = (0..told.len()).filter(|at| told[*at].is_none()).collect();
+            let wire = self.connected().await;
+            let mut xids = Vec::new();
+            for at in &left {
+                xids.extend(wire.ask(2, &compounds[*at]).await);
+            }
+            let is_sent = xids.len() == left.len();
+            let answers = match is_sent {
+                true => wire.answers(&xids).await,
+                false => Vec::new(),
+            };
+            let is_lost = !is_sent || answers.iter().any(Option::is_none);
+            let mut is_put_off = false;
+            for (at, answer) in left.into_iter().zip(answers) {
+                match answer {
+                    Some(done) if done.is_refused() && done.status == Nfsstat4::NFS4ERR_DELAY => {
+                        is_put_off = true;
+                    }
+                    answer => told[at] = answer,
+                }
+            }
+            if is_lost {
+                self.wire = None;
+                self.breaks += 1;
+                self.has_claims = true;
+            } else if is_put_off {
+                // Claims first: that is what the server may wait for.
+                if asks.iter().all(|(slot, _)| *slot != CLAIMS) && self.has_claims {
+                    Box::pin(self.claim()).await;
+                }
+                self.pause().await;
+            }
+        }
+        told.into_iter().flatten().collect()
     }
 
     /// Claims what was held before a restart, if there was one, and says that this was all.

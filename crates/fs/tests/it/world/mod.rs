@@ -10,6 +10,7 @@
 //! | `wire`, `client` | a client as a kernel is one |
 //! | `kept` | what may be found in a file |
 //! | `person` | a client that knows what must be there |
+//! | `more` | what a person does beside that, and two things at a time |
 //! | `answers` | repeats of what was not answered |
 //! | `stalls` | clients and servers that stand still past the lease |
 //! | `history` | clients that change the same names |
@@ -18,6 +19,7 @@ mod answers;
 mod client;
 mod history;
 mod kept;
+mod more;
 mod person;
 mod site;
 mod stalls;
@@ -36,7 +38,9 @@ use site::{LEASE, Nature, Site};
 const PEOPLE: usize = 3;
 const STEPS: usize = 60;
 /// Times that something goes wrong with the server.
-const TROUBLES: u64 = 6;
+const TROUBLES: usize = 6;
+/// Virtual time within which people get on, unless the server stands still or its disk fails.
+const STEPS_WITHIN: Duration = Duration::from_secs(10);
 /// Virtual time within which all have to be done when nothing goes wrong any more.
 const HEALED_WITHIN: Duration = Duration::from_secs(300);
 
@@ -50,42 +54,57 @@ fn with_site(seed: u64, nature: Nature, run: impl FnOnce(&mut Site)) {
     }
 }
 
-/// How long until the next trouble: of any order of magnitude.
+/// How long until the next trouble, once its turn has come: of any order of magnitude.
 fn pause(site: &mut Site) -> Duration {
     let most = 10u64.pow(site.world.chance().u32(4..8));
     Duration::from_nanos(site.world.chance().u64(..most))
 }
 
+/// Lets people go on for some time. Whether all are done.
+fn go_on(site: &mut Site, time: Duration, is_over: impl Fn() -> bool) -> bool {
+    let ended = site.world.run_until(time, |_| is_over());
+    ended.unwrap_or_else(|error| panic!("{error:?}"))
+}
+
 fn run(site: &mut Site, seed: u64, met: &Rc<Met>) {
-    let done = Rc::new(Cell::new(0));
+    let (done, taken) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0)));
     let may_be_full = site.nature == Nature::Full;
-    // A disk takes some time to fill.
-    let steps = if may_be_full { 4 * STEPS } else { STEPS };
+    let steps = match site.nature {
+        // A disk takes some time to fill.
+        Nature::Full => 3 * STEPS,
+        Nature::Slow => STEPS / 2,
+        _ => STEPS,
+    };
     for number in 0..PEOPLE {
         let (done, met) = (Rc::clone(&done), Rc::clone(met));
+        let taken = Rc::clone(&taken);
         let person = site.world.spawn(1, move |env| async move {
             let seed = seed * 16 + number as u64;
             let person = Person::new(&env, number, seed, may_be_full, met).await;
-            person.live(steps).await;
+            person.live(steps, &taken).await;
             done.set(done.get() + 1);
         });
         drop(person);
     }
-    let is_done = |done: &Cell<usize>| done.get() == PEOPLE;
+    let is_done = || done.get() == PEOPLE;
     if seed.is_multiple_of(3) {
         site.doubt(5);
     }
+    // Troubles come all the way: each after so many more steps of people, wherever they are then.
+    let apart = 2 * PEOPLE * steps / TROUBLES;
+    let mut next = 0;
     for _ in 0..TROUBLES {
+        next += site.world.chance().usize(..apart);
         // Most troubles come to a server that serves, and not to one that comes back.
         if site.world.chance().u8(..4) > 0 {
             site.await_up();
+            go_on(site, STEPS_WITHIN, || taken.get() >= next || is_done());
         }
         let time = pause(site);
-        let ended = site.world.run_until(time, |_| is_done(&done));
-        if ended.unwrap_or_else(|error| panic!("{error:?}")) {
-            return;
+        if go_on(site, time, is_done) {
+            break;
         }
-        match site.world.chance().u8(..8) {
+        match site.world.chance().u8(..9) {
             0..3 => site.cut_power(),
             3..6 => site.kill(),
             6 => {
@@ -93,40 +112,62 @@ fn run(site: &mut Site, seed: u64, met: &Rc<Met>) {
                 let time = site.world.chance().u64(..most);
                 site.stall(Duration::from_nanos(time));
             }
+            7 => {
+                let is_closed = site.close();
+                met.note_close(is_closed);
+                site.kill();
+            }
             _ if site.nature == Nature::Dying => {
                 site.die();
                 let time = pause(site);
-                let ended = site.world.run_until(time, |_| is_done(&done));
-                ended.unwrap_or_else(|error| panic!("{error:?}"));
+                go_on(site, time, is_done);
                 site.kill();
             }
             _ => {}
         }
     }
     site.doubt(0);
-    let ended = site.world.run_until(HEALED_WITHIN, |_| is_done(&done));
-    let ended = ended.unwrap_or_else(|error| panic!("{error:?}"));
-    assert!(ended, "clients do not come to an end");
+    assert!(
+        go_on(site, HEALED_WITHIN, is_done),
+        "clients do not come to an end"
+    );
     assert_eq!(site.streams(), 2, "that of the data and that of its index");
+    site.check();
 }
 
 #[test]
 fn what_was_answered_is_there_whatever_the_server_goes_through() {
-    let met = Rc::new(Met::default());
-    let all = seeds(0..60);
+    let all = seeds(0..30);
+    let met: Vec<Rc<Met>> = Nature::ALL.iter().map(|_| Rc::default()).collect();
+    let mut starts = [(0, 0, 0); Nature::ALL.len()];
     for seed in all.clone() {
-        let nature = Nature::ALL[(seed % Nature::ALL.len() as u64) as usize];
-        with_site(seed, nature, |site| run(site, seed, &met));
+        let which = (seed % Nature::ALL.len() as u64) as usize;
+        with_site(seed, Nature::ALL[which], |site| {
+            run(site, seed, &met[which]);
+            let (sums, of) = (&mut starts[which], &site.starts);
+            sums.0 += of.all.get();
+            sums.1 += of.from_checkpoints.get();
+            sums.2 += of.full.get();
+        });
     }
     // Or nothing was tried.
-    if all == (0..60) {
-        let counts = [
-            &met.breaks,
-            &met.losses,
-            &met.doubts,
-            &met.claims,
-            &met.refusals,
+    if all == (0..30) {
+        for ((nature, met), (all, from_checkpoints, full)) in
+            Nature::ALL.iter().zip(&met).zip(starts)
+        {
+            let told = format!("{nature:?}: {all} starts, {from_checkpoints}, {full}: {met:?}");
+            assert!(met.breaks.get() > 0 && met.losses.get() > 0, "{told}");
+            assert!(from_checkpoints > 0 && from_checkpoints < all, "{told}");
+            if *nature == Nature::Full {
+                assert!(full > 0 && met.refusals.get() > 0, "{told}");
+            }
+        }
+        let sum = |of: fn(&Met) -> &Cell<u64>| met.iter().map(|met| of(met).get()).sum::<u64>();
+        let sums = [
+            sum(|met| &met.doubts),
+            sum(|met| &met.claims),
+            sum(|met| &met.closes),
         ];
-        assert!(counts.iter().all(|count| count.get() > 0), "{met:?}");
+        assert!(sums.iter().all(|sum| *sum > 0), "{met:?}");
     }
 }

@@ -20,15 +20,17 @@ use super::wire::Done;
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Bytes of a file at most, but for a few.
-const NEAR: usize = 40_000;
+pub(super) const NEAR: usize = 40_000;
 
 /// A file that has a name, or is open.
-struct File {
-    handle: Vec<u8>,
-    contents: Contents,
+pub(super) struct File {
+    pub(super) handle: Vec<u8>,
+    pub(super) contents: Contents,
     links: u32,
+    /// Extended attributes.
+    pub(super) labels: BTreeMap<&'static str, Vec<u8>>,
     /// The connection was lost since the contents were looked at.
-    is_suspect: bool,
+    pub(super) is_suspect: bool,
 }
 
 /// What a name leads to.
@@ -51,6 +53,14 @@ pub(crate) struct Met {
     pub(crate) claims: Cell<u64>,
     /// Refusals for want of room.
     pub(crate) refusals: Cell<u64>,
+    /// File systems that were closed in order.
+    pub(crate) closes: Cell<u64>,
+}
+
+impl Met {
+    pub(crate) fn note_close(&self, is_closed: bool) {
+        count(&self.closes, is_closed.into());
+    }
 }
 
 fn count(of: &Cell<u64>, more: u64) {
@@ -58,17 +68,19 @@ fn count(of: &Cell<u64>, more: u64) {
 }
 
 pub(crate) struct Person {
-    client: Client,
+    pub(super) client: Client,
     met: Rc<Met>,
-    rng: Rng,
+    pub(super) rng: Rng,
     /// Two directories: both are this client's alone, and in each other.
     places: [Vec<u8>; 2],
     names: [BTreeMap<&'static str, Node>; 2],
-    files: BTreeMap<usize, File>,
+    pub(super) files: BTreeMap<usize, File>,
     next: usize,
     breaks: u64,
     /// Whether the disk may be full.
-    may_be_full: bool,
+    pub(super) may_be_full: bool,
+    /// Writes that were carried out in part: of which file, where, what is left.
+    pub(super) rest: Vec<(usize, usize, Vec<u8>)>,
 }
 
 fn look(name: &str) -> NfsArgop4<'_> {
@@ -125,13 +137,15 @@ impl Person {
             next: 0,
             breaks,
             may_be_full,
+            rest: Vec::new(),
         }
     }
 
     /// So many steps, and a look at everything.
-    pub(crate) async fn live(mut self, steps: usize) {
+    pub(crate) async fn live(mut self, steps: usize, taken: &Cell<usize>) {
         for _ in 0..steps {
             self.step().await;
+            taken.set(taken.get() + 1);
         }
         self.look_at_all().await;
         while !self.client.held.is_empty() {
@@ -142,7 +156,7 @@ impl Person {
     }
 
     async fn step(&mut self) {
-        match self.rng.u8(..30) {
+        match self.rng.u8(..38) {
             0..5 => self.create().await,
             5..12 => self.write().await,
             12..15 => self.commit().await,
@@ -161,23 +175,34 @@ impl Person {
                 }
             }
             28 => self.list().await,
+            29..32 => self.write_twice().await,
+            32 => self.write_and_read().await,
+            33 => self.copy().await,
+            34 => self.clone_pages().await,
+            35 => self.allocate().await,
+            36 => self.label().await,
             _ => self.look_at_all().await,
         }
     }
 
     async fn call(&mut self, operations: &[NfsArgop4<'_>]) -> Done {
         let done = self.client.call(operations).await;
+        self.note_breaks();
+        done
+    }
+
+    /// Contents may be others than they were since a connection was lost.
+    pub(super) fn note_breaks(&mut self) {
         if self.client.breaks != self.breaks {
             self.breaks = self.client.breaks;
             for file in self.files.values_mut() {
                 file.is_suspect = true;
             }
         }
-        done
     }
 
     /// The same until the storage does it.
-    async fn store(&mut self, operations: &[NfsArgop4<'_>]) -> Done {
+    pub(super) async fn store(&mut self, operations: &[NfsArgop4<'_>]) -> Done {
         loop {
             let done = self.call(operations).await;
             if done.status != Nfsstat4::NFS4ERR_IO {
@@ -192,13 +217,13 @@ impl Person {
     }
 
     /// A file that the person knows.
-    fn pick(&mut self) -> Option<usize> {
+    pub(super) fn pick(&mut self) -> Option<usize> {
         let all: Vec<usize> = self.files.keys().copied().collect();
         (!all.is_empty()).then(|| all[self.rng.usize(..all.len())])
     }
 
     /// Whether an operation was done, as expected, or had no room.
-    fn expect(&self, done: &Done, expected: Nfsstat4, what: &str) -> bool {
+    pub(super) fn expect(&self, done: &Done, expected: Nfsstat4, what: &str) -> bool {
         let is_full = self.may_be_full && done.status == Nfsstat4::NFS4ERR_NOSPC;
         count(&self.met.refusals, is_full.into());
         assert!(
@@ -261,6 +286,7 @@ impl Person {
                     handle,
                     contents: Contents::default(),
                     links: 1,
+                    labels: BTreeMap::new(),
                     is_suspect: false,
                 };
                 self.files.insert(self.next, file);
@@ -270,7 +296,7 @@ impl Person {
     }
 
     /// The stateid to use for a file's data.
-    fn stateid(&self, handle: &[u8]) -> Stateid4 {
+    pub(super) fn stateid(&self, handle: &[u8]) -> Stateid4 {
         let mut held = self.client.held.iter();
         let held = held.find(|held| held.handle == handle);
         held.map_or(ANONYMOUS, |held| {
@@ -320,7 +346,7 @@ impl Person {
     }
 
     /// Writes all of it, or as much as there is room for.
-    async fn put(&mut self, number: usize, at: usize, bytes: &[u8], stable: StableHow4) {
+    pub(super) async fn put(&mut self, number: usize, at: usize, bytes: &[u8], stable: StableHow4) {
         let handle = self.files[&number].handle.clone();
         let mut done = 0;
         while done < bytes.len() {
@@ -361,7 +387,7 @@ impl Person {
     }
 
     /// Commits until all that was written is durable, as a client does that keeps what it has written.
-    async fn commit_one(&mut self, number: usize) {
+    pub(super) async fn commit_one(&mut self, number: usize) {
         loop {
             self.settle(number).await;
             let handle = self.files[&number].handle.clone();
@@ -395,7 +421,7 @@ impl Person {
     }
 
     /// After the connection was lost: looks what the server has, and brings back what it has lost.
-    async fn settle(&mut self, number: usize) {
+    pub(super) async fn settle(&mut self, number: usize) {
         while self.files[&number].is_suspect {
             self.files.get_mut(&number).expect("known").is_suspect = false;
             let found = self.fetch(number).await;
@@ -409,7 +435,7 @@ impl Person {
     }
 
     /// Reads a whole file.
-    async fn fetch(&mut self, number: usize) -> Vec<u8> {
+    pub(super) async fn fetch(&mut self, number: usize) -> Vec<u8> {
         let handle = self.files[&number].handle.clone();
         let mut found = Vec::new();
         loop {

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
 
-use block::sim::{Rates, SimConfig, Speed};
+use block::sim::{Rates, SimConfig, SimDevice, Speed};
 use files::Timestamp;
-use fs::{Local, LocalFormat, LocalOptions, Parts};
+use fs::{Local, LocalFormat, LocalOptions, Parts, check_parts};
 use meta::{Model, Pace};
 use nfs::server::{Door, Export, Options, Squash};
 use rt::net::{ListenOptions, Listener};
@@ -21,6 +21,12 @@ pub(crate) const CLIENTS: usize = 1;
 
 /// How long a lease is here.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+/// How long it takes to close at most.
+const CLOSED_WITHIN: Duration = Duration::from_secs(60);
+
+/// How often the index of the data is written down here.
+const CHECKPOINT_EVERY: Duration = Duration::from_millis(20);
 
 const MS: Duration = Duration::from_millis(1);
 /// Virtual time in which a server comes back whose disk works.
@@ -102,8 +108,23 @@ pub(crate) struct Site {
     rows: Model,
     /// What happened, for who looks at a failure.
     pub(crate) log: Rc<RefCell<String>>,
-    /// Whether the file system is open.
+    /// Whether the file system is open, and the door.
     is_up: Rc<Cell<bool>>,
+    /// The file system that is open.
+    fs: Rc<RefCell<Option<Local>>>,
+    /// What starts have met.
+    pub(crate) starts: Rc<Starts>,
+}
+
+/// What a server has met when it started.
+#[derive(Debug, Default)]
+pub(crate) struct Starts {
+    /// How often it was opened.
+    pub(crate) all: Cell<u64>,
+    /// The index of the data came from a checkpoint.
+    pub(crate) from_checkpoints: Cell<u64>,
+    /// No room was left for writers.
+    pub(crate) full: Cell<u64>,
 }
 
 /// The date of a world.
@@ -143,6 +164,8 @@ impl Site {
             rows,
             log: Rc::default(),
             is_up: Rc::default(),
+            fs: Rc::default(),
+            starts: Rc::default(),
         };
         site.begin(seed);
         site
@@ -150,13 +173,21 @@ impl Site {
 
     fn begin(&mut self, seed: u64) {
         let (rows, nature, is_up) = (self.rows.clone(), self.nature, Rc::clone(&self.is_up));
-        let log = Rc::clone(&self.log);
+        let (log, now, starts) = (
+            Rc::clone(&self.log),
+            Rc::clone(&self.fs),
+            Rc::clone(&self.starts),
+        );
         self.world.boot(0, move |env| {
             let (rows, is_up, log) = (rows.clone(), Rc::clone(&is_up), Rc::clone(&log));
+            let (now, starts) = (Rc::clone(&now), Rc::clone(&starts));
             async move {
                 let fs = open(&env, &rows, nature, seed, &log).await;
+                starts.note(&fs).await;
+                let door = open_door(&env, &fs).await;
+                *now.borrow_mut() = Some(fs.clone());
                 is_up.set(true);
-                serve(&env, fs).await;
+                serve(&env, fs, door).await;
             }
         });
         self.set_rates();
@@ -183,16 +214,70 @@ impl Site {
     pub(crate) fn cut_power(&mut self) {
         self.note("the power goes");
         self.is_up.set(false);
+        *self.fs.borrow_mut() = None;
         self.world.kill(0).expect("no panic");
         self.come_back();
     }
 
     /// The process is killed, and another one started.
     pub(crate) fn kill(&mut self) {
+        self.end_process();
+        self.come_back();
+    }
+
+    fn end_process(&mut self) {
         self.note("the process is killed");
         self.is_up.set(false);
+        *self.fs.borrow_mut() = None;
         self.world.kill_process(0).expect("no panic");
-        self.come_back();
+    }
+
+    /// The file system is closed in order, if it is open. Whether all of it could be written down.
+    pub(crate) fn close(&mut self) -> bool {
+        let Some(fs) = self.fs.borrow_mut().take() else {
+            return false;
+        };
+        self.note("the file system is closed");
+        let mut closing = self
+            .world
+            .spawn(0, move |_| async move { fs.close().await });
+        let ended = self
+            .world
+            .run_until(CLOSED_WITHIN, |_| closing.is_finished());
+        ended.unwrap_or_else(|error| panic!("{error:?}"));
+        match closing.try_take() {
+            Some(closed) => closed.expect("no panic").is_ok(),
+            None => panic!("it does not close"),
+        }
+    }
+
+    /// Opens the file system with a disk that works, closes it, and reads all of it: nothing is wrong with it.
+    pub(crate) fn check(&mut self) {
+        self.nature = Nature::Sound;
+        match self.world.chance().u8(..3) {
+            0 => self.cut_power(),
+            1 => self.kill(),
+            _ => self.set_rates(),
+        }
+        self.await_up();
+        assert!(self.is_up.get(), "it does not open");
+        assert!(self.close(), "it is not closed");
+        self.end_process();
+        let image = self.world.disk(0).expect("it has one").image();
+        let mut config = SimConfig::new(0, image.len());
+        config.geometry.block = 4096;
+        config.sector = 4096;
+        let device = SimDevice::with_image(config, image);
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let (handle, engine) = (core.handle(), self.rows.handle());
+        let parts = Parts {
+            engine,
+            device: &device,
+        };
+        let checked = core.block_on(check_parts(&handle, parts, &mut |_| ()));
+        let checked = checked.expect("it can be read");
+        assert!(checked.faults.is_empty(), "{:#?}", checked.faults);
+        assert!(checked.is_closed && checked.objects > 0);
     }
 
     fn come_back(&mut self) {
@@ -224,9 +309,34 @@ impl Site {
         rows.iter().filter(|(key, _)| is_stream(key)).count()
     }
 
+    /// Requests since the last start that were answered with what had been done before.
+    pub(crate) fn repeats(&mut self) -> u64 {
+        self.await_up();
+        let fs = self.fs.borrow().clone().expect("it is up");
+        let figures = self
+            .world
+            .run(0, move |_| async move { fs.figures().await });
+        figures
+            .expect("no panic")
+            .expect("it is read")
+            .index
+            .repeats
+    }
+
     /// Some of what is asked of the engine ends without an answer that says what became of it.
     pub(crate) fn doubt(&self, percent: u8) {
         self.rows.set_unknown_percent(percent);
+    }
+}
+
+impl Starts {
+    async fn note(&self, fs: &Local) {
+        let count = |of: &Cell<u64>, is_so: bool| of.set(of.get() + u64::from(is_so));
+        count(&self.all, true);
+        if let Ok(figures) = fs.figures().await {
+            count(&self.from_checkpoints, figures.recovery.from_checkpoint);
+            count(&self.full, figures.bytes_free == 0);
+        }
     }
 }
 
@@ -241,6 +351,7 @@ async fn open(env: &Env, rows: &Model, nature: Nature, seed: u64, log: &RefCell<
         let mut options = LocalOptions::new(Rc::new(move || date(&core)), seed ^ env.boots);
         options.cache_bytes = 256 << 10;
         options.rows_bytes = 64 << 10;
+        options.checkpoint_every = CHECKPOINT_EVERY;
         match Local::open_parts(&env.core, parts, &options).await {
             Ok(fs) => return fs,
             Err(error) if matches!(nature, Nature::Faulty | Nature::Dying) => {
@@ -253,13 +364,16 @@ async fn open(env: &Env, rows: &Model, nature: Nature, seed: u64, log: &RefCell<
     }
 }
 
-async fn serve(env: &Env, fs: Local) {
+async fn open_door(env: &Env, fs: &Local) -> Rc<Door> {
     let mut export = Export::new("/", Local::VOLUME);
     export.squash = Squash::None;
     let mut options = Options::new(vec![export]);
     options.lease = LEASE;
     let door = Door::open(&env.core, Rc::new(fs.clone()), options).await;
-    let door = door.expect("a door");
+    door.expect("a door")
+}
+
+async fn serve(env: &Env, fs: Local, door: Rc<Door>) {
     drop(env.core.spawn(async move { fs.keep().await }));
     drop(env.core.spawn(Rc::clone(&door).keep()));
     let addr = env.addr(0, PORT);

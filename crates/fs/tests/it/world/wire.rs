@@ -87,6 +87,26 @@ impl Wire {
 
     /// Waits for the answer to a compound.
     pub(crate) async fn answer(&mut self, xid: u32) -> Option<Done> {
+        self.answers(&[xid]).await.pop().flatten()
+    }
+
+    /// Waits for the answers to compounds, in whatever order they come: those that came before the connection
+    /// has ended.
+    pub(crate) async fn answers(&mut self, xids: &[u32]) -> Vec<Option<Done>> {
+        let mut all = vec![None; xids.len()];
+        while all.iter().any(Option::is_none) {
+            let Some((xid, done)) = self.next_answer().await else {
+                break;
+            };
+            if let Some(at) = xids.iter().position(|one| *one == xid) {
+                all[at] = Some(done);
+            }
+        }
+        all
+    }
+
+    /// The next answer, and to which compound; none: the connection has ended.
+    async fn next_answer(&mut self) -> Option<(u32, Done)> {
         loop {
             while let Some(record) = self.records.next_record().expect("a record") {
                 let mut from = Decoder::new(record);
@@ -94,12 +114,9 @@ impl Wire {
                     panic!("nobody is called back");
                 };
                 assert_eq!(reply.outcome, Outcome::Success);
-                if reply.xid != xid {
-                    continue;
-                }
                 let bytes = from.rest().to_vec();
                 let status = Decoder::new(&bytes).take().expect("a status");
-                return Some(Done { status, bytes });
+                return Some((reply.xid, Done { status, bytes }));
             }
             let place = self.records.buffer();
             let mut buffer = std::mem::take(place);
