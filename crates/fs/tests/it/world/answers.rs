@@ -109,7 +109,7 @@ fn lost_at_every_moment(change: Change, is_power: bool) {
         .world
         .run(1, |env| async move { Client::new(&env, "client").await });
     let mut client = client.expect("no panic");
-    let (mut breaks, mut repeats) = (0, 0);
+    let mut breaks = 0;
     for moment in 0..MOMENTS {
         let names = [format!("from {moment}"), format!("to {moment}")];
         let first = names[0].clone();
@@ -137,7 +137,6 @@ fn lost_at_every_moment(change: Change, is_power: bool) {
         assert!(ended.expect("no panic"), "{change:?} {moment}: no answer");
         let told;
         (client, told) = asked.try_take().expect("it has ended").expect("no panic");
-        repeats += site.repeats();
         let expected = [Nfsstat4::NFS4_OK, change.refusal()];
         assert_eq!(
             told, expected,
@@ -149,7 +148,6 @@ fn lost_at_every_moment(change: Change, is_power: bool) {
         breaks >= u64::from(MOMENTS / 2),
         "{breaks} connections were lost"
     );
-    assert!(repeats > 0, "no reply was lost after its commit");
 }
 
 #[test]

@@ -309,20 +309,6 @@ impl Site {
         rows.iter().filter(|(key, _)| is_stream(key)).count()
     }
 
-    /// Requests since the last start that were answered with what had been done before.
-    pub(crate) fn repeats(&mut self) -> u64 {
-        self.await_up();
-        let fs = self.fs.borrow().clone().expect("it is up");
-        let figures = self
-            .world
-            .run(0, move |_| async move { fs.figures().await });
-        figures
-            .expect("no panic")
-            .expect("it is read")
-            .index
-            .repeats
-    }
-
     /// Some of what is asked of the engine ends without an answer that says what became of it.
     pub(crate) fn doubt(&self, percent: u8) {
         self.rows.set_unknown_percent(percent);
