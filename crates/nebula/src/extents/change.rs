@@ -49,7 +49,7 @@ impl ExtentServer {
     ///
     /// # Errors
     /// [`ExtentError::NoExtent`], the device's.
-    pub(crate) async fn seal_as(&self, at: ExtentPlace, as_: Sealed) -> Result<(), ExtentError> {
+    pub(crate) async fn seal_as(&self, at: ExtentPlace, known: Sealed) -> Result<(), ExtentError> {
         let inner = self.inner.clone();
         self.run(async move {
             inner.with(at, |segment| {
@@ -63,11 +63,11 @@ impl ExtentServer {
             if sealed.is_some() {
                 return Ok(());
             }
-            let length = as_.pages.min(inner.superblock.segment_pages());
+            let length = known.pages.min(inner.superblock.segment_pages());
             let entry = Entry {
                 state: SegmentState::Sealed,
                 length,
-                durable: as_.durable.min(length),
+                durable: known.durable.min(length),
                 ..entry
             };
             inner.write(at.segment, entry).await

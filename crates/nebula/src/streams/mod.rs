@@ -16,7 +16,6 @@ mod map;
 mod rows;
 
 use std::cell::RefCell;
-use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
@@ -289,11 +288,8 @@ impl StreamServer {
                 let (extent, segment) = (info.extent, info.segment);
                 let place = ExtentPlace { extent, segment };
                 // Ids are in the rows before anything is written with them.
-                let is_ours = match streams.get(&info.stream) {
-                    Some(row) if extent.0 < next => is_leftover(row, &info, disk, place).await?,
-                    _ => false,
-                };
-                if !is_ours {
+                let row = streams.get(&info.stream);
+                if extent.0 >= next || !is_leftover(row, &info, disk, place).await? {
                     return Err(StreamError::NotOurs {
                         disk: disk.disk_id(),
                         segment,
@@ -402,21 +398,18 @@ impl StreamServer {
     }
 }
 
-/// Whether a crash may have left an extent of a stream that has no row: one that was released and not freed, or created
-/// and not committed. Anything else was written when the rows were others.
+/// Whether a crash may have left an extent that has no row, of a stream with this row: one that was released and not
+/// freed, or created and not committed, so that nothing was written to it. Anything else is of later rows than these.
 async fn is_leftover(
-    row: &StreamRow,
+    row: Option<&StreamRow>,
     info: &SegmentInfo,
     disk: &ExtentServer,
     place: ExtentPlace,
 ) -> Result<bool, StreamError> {
-    if row.epoch < info.epoch {
-        return Ok(false);
-    }
-    match info.number.cmp(&row.next) {
-        Ordering::Less => Ok(true),
-        Ordering::Equal if info.state == SegmentState::Open => Ok(!is_written(disk, place).await?),
-        Ordering::Equal | Ordering::Greater => Ok(false),
+    match row {
+        Some(row) if row.epoch < info.epoch => Ok(false),
+        Some(row) if info.number < row.next => Ok(true),
+        _ => Ok(info.state == SegmentState::Open && !is_written(disk, place).await?),
     }
 }
 

@@ -230,10 +230,13 @@ impl Driver {
         };
         loop {
             let mut state = self.shared.state.borrow_mut();
-            let is_of_it = |asked: &mut Asked| matches!(asked, Asked::Append { group: Some(group), .. } if group == refused);
-            let Some(asked) = state.asked.pop_front_if(is_of_it) else {
-                return;
-            };
+            match state.asked.front() {
+                Some(Asked::Append {
+                    group: Some(group), ..
+                }) if group == refused => {}
+                _ => return,
+            }
+            let asked = state.asked.pop_front().expect("it was seen");
             drop(state);
             self.shared.answer(asked.slot(), Err(error.clone()));
         }

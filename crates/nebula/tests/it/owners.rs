@@ -419,8 +419,8 @@ fn rows_that_are_a_little_older_than_the_disk_lose_nothing() {
 /// that segment, and loses nothing.
 #[test]
 fn zeros_written_ahead_do_not_come_to_the_next_owner_of_the_segment() {
-    const SEGMENT: u64 = 4 << 20;
-    for turns in 0..60 {
+    const SEGMENT: u64 = 32 << 20;
+    for turns in (0..80).step_by(7) {
         let config = block::sim::SimConfig::new(turns, 2 * SEGMENT + (96 << 10));
         let device = formatted_of(config, SEGMENT);
         let rig = Rig::on(vec![device], meta::Model::new(1));
@@ -430,14 +430,14 @@ fn zeros_written_ahead_do_not_come_to_the_next_owner_of_the_segment() {
         let (stream, old) = rig.run(async move {
             let stream = opened.create().await.unwrap();
             let writer = opened.open_for_writing(stream, Epoch(1)).await.unwrap();
-            for number in 0..31 {
-                let append = writer.append(record(&writer, number, 15), Durable::Yes);
+            for number in 0..15 {
+                let append = writer.append(record(&writer, number, 256), Durable::Yes);
                 append.await.unwrap();
             }
             (stream, writer)
         });
         // The half is written: the next extent is handed out.
-        let append = old.append(record(&old, 31, 15), Durable::Yes);
+        let append = old.append(record(&old, 15, 256), Durable::Yes);
         for _ in 0..turns {
             rig.core.turn();
         }
@@ -445,9 +445,11 @@ fn zeros_written_ahead_do_not_come_to_the_next_owner_of_the_segment() {
         let log = kept.clone();
         rig.run(async move {
             let new = server.open_for_writing(stream, Epoch(2)).await.unwrap();
+            // All at once: they overtake the zeros.
+            let ask = |number| (number, new.append(record(&new, number, 256), Durable::Yes));
+            let appends: Vec<_> = (100..130).map(ask).collect();
             let mut seen = Vec::new();
-            for number in 100..103 {
-                let append = new.append(record(&new, number, 256), Durable::Yes);
+            for (number, append) in appends {
                 seen.push(Seen::new(number, 256, &append.await.unwrap()));
             }
             drop((append, old));
