@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use nfs::client::{Client, Files, Options};
 use nfs::wire::*;
@@ -83,16 +83,14 @@ async fn page(client: &Client, directory: &[u8], at: &mut (u64, [u8; 8])) -> (Ve
     (entries.iter().map(name).collect(), page.reply.eof)
 }
 
-/// Adds and removes names until it is told to stop; each is there for a moment.
-async fn churn(client: Client, directory: Rc<Vec<u8>>, stop: Rc<Cell<bool>>) -> u64 {
-    let mut rounds = 0;
+/// Adds and removes names until it is told to stop; each is there for a moment. Counts them.
+async fn churn(client: Client, directory: Rc<Vec<u8>>, stop: Rc<Cell<bool>>, done: Rc<Cell<u64>>) {
     while !stop.get() {
         let names = vec![format!("churn-{}", fastrand::u64(..))];
         make(&client, &directory, &names).await;
         remove(&client, &directory, &names[0]).await;
-        rounds += 1;
+        done.set(done.get() + 1);
     }
-    rounds
 }
 
 /// The most memory that a process has had, in MiB.
@@ -148,11 +146,23 @@ fn a_large_directory_is_listed_once_while_it_changes_and_the_server_is_killed() 
     // A third of it before the server is killed, a third after, the rest after another time.
     for until in [count / 3, 2 * count / 3, usize::MAX] {
         let (mut listed, stop) = (Vec::new(), Rc::new(Cell::new(false)));
+        let changes = Rc::new(Cell::new(0));
         core.block_on(async {
             let client = connect(&handle, address).await;
             let other = connect(&handle, address).await;
-            let churning = handle.spawn(churn(other, Rc::clone(&directory), Rc::clone(&stop)));
+            let (changed, stopped) = (Rc::clone(&changes), Rc::clone(&stop));
+            let churning = churn(other, Rc::clone(&directory), stopped, changed);
+            let churning = handle.spawn(churning);
             while !is_end && seen.len() + listed.len() < until {
+                // Something changes between any two pages.
+                let before = changes.get();
+                while changes.get() == before {
+                    assert!(
+                        !churning.is_finished(),
+                        "it changes until it is told to stop"
+                    );
+                    handle.sleep(Duration::from_millis(1)).await;
+                }
                 let (names, last) = page(&client, &directory, &mut at).await;
                 assert!(last || !names.is_empty(), "a page has an entry");
                 listed.extend(names.into_iter().filter(|name| name.starts_with("stable")));
@@ -160,10 +170,8 @@ fn a_large_directory_is_listed_once_while_it_changes_and_the_server_is_killed() 
                 pages += 1;
             }
             stop.set(true);
-            println!(
-                "{} changes meanwhile",
-                churning.await.expect("it ends by itself")
-            );
+            churning.await.expect("it ends by itself");
+            println!("{} changes meanwhile", changes.get());
         });
         for name in listed {
             assert!(!seen.contains(&name), "{name} is told twice");

@@ -230,5 +230,16 @@ fn dissect(tshark: &Path, capture: &Path, port: u16) -> usize {
         .filter(|line| line.contains("alformed"))
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    text.lines().count()
+    let messages = text.lines().count();
+    // What is taken for another protocol cannot be malformed. A NULL call, and fragments, have no operation.
+    let is_nfs = |line: &&str| {
+        let mut fields = line.split('|').skip(1).take(2);
+        fields.any(|operations| !operations.is_empty())
+    };
+    let nfs = text.lines().filter(is_nfs).count();
+    assert!(
+        nfs * 10 >= messages * 9,
+        "{nfs} of {messages} messages have operations of NFS"
+    );
+    messages
 }
