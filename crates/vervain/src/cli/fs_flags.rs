@@ -37,9 +37,9 @@ pub(crate) enum FsWhat {
     /// Read a file of a served file system.
     Get(FsGet),
     /// Make directories.
-    Mkdir(FsPaths),
+    Mkdir(FsSome),
     /// Remove files and empty directories. Exits with 1 if any was missing.
-    Rm(FsPaths),
+    Rm(FsSome),
     /// Print how much room there is.
     Df(FsPaths),
     /// Read everything of a file system that is not served, and say what is damaged. Exits with 0 if all is sound,
@@ -124,7 +124,7 @@ pub(crate) struct FsQuota {
     #[arg(long, value_name = "SIZE", value_parser = units::bytes)]
     pub(crate) bytes: Option<u64>,
     /// Files, directories and other objects, its root among them; without this flag as many as fit.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = files)]
     pub(crate) files: Option<u64>,
 }
 
@@ -134,8 +134,8 @@ pub(crate) struct FsServer {
     /// Where the file system is served.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:2049")]
     pub(crate) server: SocketAddr,
-    /// How long to try again while the server restarts, or has its clients claim what they had before that. 10 s for the
-    /// one and 120 s for the other, if it is not given.
+    /// How long to try again while the server restarts, or has its clients claim what they had before that, and how long
+    /// an answer may take. 10 s, 120 s and 60 s, if it is not given.
     #[arg(long, value_name = "TIME", value_parser = units::duration)]
     pub(crate) timeout: Option<Duration>,
 }
@@ -153,6 +153,16 @@ pub(crate) struct FsPaths {
     pub(crate) server: FsServer,
     /// Paths from the root of what is exported.
     #[arg(value_name = "PATH")]
+    pub(crate) paths: Vec<String>,
+}
+
+/// Paths of a served file system, one at least.
+#[derive(Args, Debug)]
+pub(crate) struct FsSome {
+    #[command(flatten)]
+    pub(crate) server: FsServer,
+    /// Paths from the root of what is exported.
+    #[arg(value_name = "PATH", required = true)]
     pub(crate) paths: Vec<String>,
 }
 
@@ -234,7 +244,7 @@ pub(crate) struct FsServe {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) metrics: Option<SocketAddr>,
     /// Write calls to the log that take so many milliseconds or more, with what they waited for.
-    #[arg(long, value_name = "MILLIS", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "MILLIS", value_parser = milliseconds)]
     pub(crate) slow: Option<u64>,
     /// Refuse all changes.
     #[arg(long)]
@@ -244,7 +254,7 @@ pub(crate) struct FsServe {
           value_parser = units::size_of::<0, { 1 << 45 }>)]
     pub(crate) cache: usize,
     /// How long a silent client keeps what it has open and locked, and how long clients have after a restart to claim that again, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value = "90", value_parser = clap::value_parser!(u32).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value = "90", value_parser = lease_seconds)]
     pub(crate) lease: u32,
 }
 
@@ -258,5 +268,42 @@ impl FsServe {
                 (PORT..PORT + 16).map(port).chain([port(0)]).collect()
             }
         }
+    }
+}
+
+/// A whole number within bounds; what is wrong with a text says what it takes.
+fn whole(text: &str, (least, most): (u64, u64), what: &str) -> Result<u64, String> {
+    let number = text.parse().ok();
+    let number = number.filter(|number| (least..=most).contains(number));
+    number.ok_or_else(|| format!("it takes {what}"))
+}
+
+fn milliseconds(text: &str) -> Result<u64, String> {
+    whole(text, (1, u64::MAX), "milliseconds, such as 100")
+}
+
+fn files(text: &str) -> Result<u64, String> {
+    whole(text, (1, u64::MAX), "a number of files, such as 100000")
+}
+
+fn lease_seconds(text: &str) -> Result<u32, String> {
+    let seconds = whole(text, (1, 3600), "seconds, from 1 to 3600")?;
+    u32::try_from(seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_none_are_told_what_is_taken() {
+        assert_eq!(milliseconds("100"), Ok(100));
+        for wrong in ["abc", "0", "-1", "1.5", ""] {
+            let error = milliseconds(wrong).expect_err(wrong);
+            assert!(error.contains("such as 100"), "{error}");
+            assert!(files(wrong).is_err() && lease_seconds(wrong).is_err());
+        }
+        assert_eq!((lease_seconds("3600"), files("7")), (Ok(3600), Ok(7)));
+        assert!(lease_seconds("3601").is_err());
     }
 }

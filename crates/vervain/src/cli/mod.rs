@@ -13,8 +13,8 @@ pub(crate) use flags::{
     SoakClient, SoakFlags, StatsFlags, TouchFlags,
 };
 pub(crate) use fs_flags::{
-    FsAbout, FsCheck, FsData, FsFlags, FsGet, FsPaths, FsPut, FsQuota, FsServe, FsServer, FsTop,
-    FsVolume, FsVolumeLs, FsVolumeWhat, FsWhat, SquashKind,
+    FsAbout, FsCheck, FsData, FsFlags, FsGet, FsPaths, FsPut, FsQuota, FsServe, FsServer, FsSome,
+    FsTop, FsVolume, FsVolumeLs, FsVolumeWhat, FsWhat, SquashKind,
 };
 pub use place::{OpenedNic, open_nic};
 pub(crate) use place::{
@@ -41,6 +41,17 @@ pub(crate) struct Unseen(pub(crate) String);
 impl std::fmt::Display for Unseen {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// What was found out by looking, also if nobody reads all of what is said of it: `check | head` fails as `check` does.
+///
+/// # Errors
+/// The output's, but that it is closed.
+pub(crate) fn verdict(said: std::io::Result<()>, is_good: bool) -> anyhow::Result<bool> {
+    match said {
+        Err(error) if !bench::print::is_output_closed(&error) => Err(error.into()),
+        _ => Ok(is_good),
     }
 }
 

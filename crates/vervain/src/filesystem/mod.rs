@@ -9,17 +9,21 @@
 //! | `ask`, `top` | who asks for that, and shows it |
 //! | `volumes` | volumes and quotas |
 //! | `check` | what is damaged in one that is not served |
-//! | `remote`, `again` | files of a served one, without a mount; trying again |
+//! | `remote`, `put`, `get` | files of a served one, without a mount |
+//! | `again`, `signals` | trying again; ending in order |
 //! | `place` | its directory: who has it open, when it was last used |
 
 mod again;
 mod ask;
 mod check;
 mod control;
+mod get;
 mod notify;
 mod place;
+mod put;
 mod remote;
 mod serve;
+mod signals;
 mod status;
 mod top;
 mod volumes;
@@ -29,7 +33,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use files::Timestamp;
-use fs::{Local, LocalError, LocalFormat};
+use fs::{Local, LocalFormat};
 use serde_json::json;
 
 use crate::cli::{FsData, FsFlags, FsWhat, show_size};
@@ -40,8 +44,8 @@ pub(crate) fn run(flags: &FsFlags, as_json: bool) -> anyhow::Result<bool> {
         FsWhat::Format(of) => format(&of.data, as_json).map(|()| true),
         FsWhat::Serve(of) => serve::run(of, as_json).map(|()| true),
         FsWhat::Ls(of) => remote::ls(of, as_json).map(|()| true),
-        FsWhat::Put(of) => remote::put(of, as_json).map(|()| true),
-        FsWhat::Get(of) => remote::get(of).map(|()| true),
+        FsWhat::Put(of) => put::run(of, as_json).map(|()| true),
+        FsWhat::Get(of) => get::run(of).map(|()| true),
         FsWhat::Mkdir(of) => remote::mkdir(of).map(|()| true),
         FsWhat::Rm(of) => remote::rm(of),
         FsWhat::Df(of) => remote::df(of, as_json).map(|()| true),
@@ -88,8 +92,8 @@ fn format(data: &FsData, as_json: bool) -> anyhow::Result<()> {
 async fn make(core: &rt::Handle, data: &FsData) -> anyhow::Result<()> {
     let format = LocalFormat::new(data.size as u64, fastrand::u64(..), now());
     let made = Local::format(core, &data.data, &format).await;
-    let hint = match made {
-        Err(LocalError::Device(_) | LocalError::Extents(_)) => " (`--size` takes another size)",
+    let hint = match &made {
+        Err(error) if error.is_of_size() => " (`--size` takes another size)",
         _ => "",
     };
     let made = made.map_err(|error| place::explain(&data.data, error));

@@ -1,15 +1,16 @@
 //! `vervain fs`: a file system in a directory, mounted by the kernel of a machine of its own.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, mpsc};
 
 use guest::{HOST, Image, Job, Said};
 use rustix::process::Signal;
 
-use crate::harness::{Guard, Place, fixed_port, run, vervain};
+use crate::harness::{Guard, LIMIT, Place, eventually, fixed_port, run, vervain};
 
 /// The image, or nothing where a package is missing: only a machine that must have all fails then.
 pub(crate) fn image() -> Option<&'static Image> {
@@ -40,21 +41,38 @@ impl FsServer {
     }
 
     pub(crate) fn start_sized(place: &Place, listen: &str, size: &str, more: &[&str]) -> Self {
-        let data = place.path("files");
+        let listen: SocketAddr = listen.parse().expect("an address");
+        // Once the kernel has closed it for a server that was killed: on a busy machine that may take longer than a
+        // server waits.
+        eventually("the port is free", || {
+            listen.port() == 0 || TcpListener::bind(listen).is_ok()
+        });
+        let lease: &[&str] = match more.contains(&"--lease") {
+            true => &[],
+            false => &["--lease", "5"],
+        };
+        let stderr = place.path(&format!("stderr-{:016x}", fastrand::u64(..)));
         let mut command = vervain();
         command
-            .args([
-                "--json", "fs", "serve", "--size", size, "--lease", "5", "--listen", listen,
-            ])
-            .arg("--data")
-            .arg(&data)
+            .args(["--json", "fs", "serve", "--size", size])
+            .args(["--listen", &listen.to_string(), "--data"])
+            .arg(place.path("files"))
+            .args(lease)
             .args(more)
-            .stdout(Stdio::piped());
-        let mut child = command.spawn().expect("it starts");
-        let mut hello = String::new();
-        let mut out = BufReader::new(child.stdout.take().expect("piped"));
-        let child = Guard(child);
-        out.read_line(&mut hello).expect("a greeting");
+            .stdout(Stdio::piped())
+            .stderr(File::create(&stderr).expect("a file for errors"));
+        let mut child = Guard(command.spawn().expect("it starts"));
+        let mut out = BufReader::new(child.0.stdout.take().expect("piped"));
+        let (send, receive) = mpsc::channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            // Nobody may be waiting any more.
+            drop(send.send(out.read_line(&mut line).map(|_| line)));
+        });
+        let hello = match receive.recv_timeout(LIMIT) {
+            Ok(Ok(line)) if !line.is_empty() => line,
+            other => panic!("no server: {other:?}; it says: {}", said(&stderr)),
+        };
         let hello: serde_json::Value = serde_json::from_str(&hello).expect("a greeting in JSON");
         let address = hello["listen"]
             .as_str()
@@ -148,14 +166,27 @@ fn the_kernel_mounts_it_and_finds_everything_after_the_server_was_killed() {
     assert_eq!(names, left);
 }
 
+/// What a server has said on standard error.
+fn said(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
+}
+
 /// A command about the files of a server.
 pub(crate) fn ask(server: &FsServer, words: &[&str], input: &[u8]) -> crate::harness::Said {
+    ask_at(server.address, words, input)
+}
+
+/// A command about the files of the server at an address: a busy machine is no reason to give up.
+pub(crate) fn ask_at(address: SocketAddr, words: &[&str], input: &[u8]) -> crate::harness::Said {
     let mut command = vervain();
     command
         .arg("fs")
         .arg(words[0])
-        .args(["--server", &server.address.to_string()])
+        .args(["--server", &address.to_string()])
         .args(&words[1..]);
+    if !words.contains(&"--timeout") {
+        command.args(["--timeout", "120s"]);
+    }
     run(&mut command, input)
 }
 

@@ -12,7 +12,8 @@
 //! | `without_libibverbs` | the same on a machine that has no libibverbs |
 //! | `refusals` | what is said when something cannot be done |
 //! | `door` | the Memcache door over raw sockets |
-//! | `filesystem` | a file system behind NFS, mounted by a kernel |
+//! | `filesystem`, `filesystem_care` | a file system behind NFS, mounted by a kernel; what those need who run it |
+//! | `filesystem_files`, `between` | files that come and go while calls and connections break; who breaks them |
 //! | `judges` | programs that nobody here wrote, over that mount; the kernel's own server |
 //! | `io` | kernels that refuse io_uring or memfd_create; io_uring and epoll |
 //! | `idle` | what a server without work costs |
@@ -31,12 +32,14 @@
 
 mod bench_store;
 mod beside;
+mod between;
 mod bugs_page;
 mod ci_examples;
 mod cli;
 mod door;
 mod filesystem;
 mod filesystem_care;
+mod filesystem_files;
 mod foreign;
 #[path = "../harness/mod.rs"]
 mod harness;
