@@ -1,5 +1,6 @@
 //! Asking a serving process about itself.
 
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use super::place::SocketPath;
+use super::place::{SocketPath, process_of};
 use super::status::Status;
 use super::volumes::Change;
 use crate::cli::FsAbout;
@@ -41,7 +42,11 @@ pub(super) fn change(data: &Path, change: &Change) -> anyhow::Result<bool> {
         "POST /volume HTTP/1.0\r\nContent-Length: {}\r\n\r\n",
         body.len()
     );
-    exchange(stream, &(head + &body)).map(|_| true)
+    match exchange(stream, &(head + &body)) {
+        Ok(_) => Ok(true),
+        Err(error) if is_no(&error) => Err(error),
+        Err(error) => Err(silent(data, error).context("it may have been carried out or not")),
+    }
 }
 
 /// The status of who serves a directory, if somebody does.
@@ -53,7 +58,8 @@ pub(super) fn status_of_directory(data: &Path) -> anyhow::Result<Option<Status>>
         Ok(answer) => Ok(Some(parse(&answer)?)),
         // It was killed a moment ago: the kernel took the call for it.
         Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if is_no(&error) => Err(error),
+        Err(error) => Err(silent(data, error)),
     }
 }
 
@@ -61,17 +67,52 @@ fn parse(answer: &[u8]) -> anyhow::Result<Status> {
     serde_json::from_slice(answer).context("the server's answer makes no sense")
 }
 
-fn is_gone(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<std::io::Error>();
-    cause.is_some_and(|cause| {
-        matches!(
-            cause.kind(),
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe
-        )
-    })
+/// The server says that it cannot be done, and why.
+#[derive(Debug)]
+struct No(String);
+
+impl fmt::Display for No {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
-/// A connection to the process that serves a directory, if there is one.
+impl std::error::Error for No {}
+
+fn is_no(error: &anyhow::Error) -> bool {
+    error.is::<No>()
+}
+
+fn kind(error: &anyhow::Error) -> Option<ErrorKind> {
+    let cause = error.downcast_ref::<std::io::Error>();
+    cause.map(std::io::Error::kind)
+}
+
+/// It went away before it answered.
+fn is_gone(error: &anyhow::Error) -> bool {
+    use ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(
+        kind(error),
+        Some(BrokenPipe | ConnectionReset | UnexpectedEof)
+    )
+}
+
+/// Why there is no answer.
+fn silent(data: &Path, error: anyhow::Error) -> anyhow::Error {
+    let data = data.display();
+    let what = match kind(&error) {
+        Some(ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            let patience = PATIENCE.as_secs();
+            format!("the process that serves {data} has not answered for {patience} s")
+        }
+        _ if is_gone(&error) => format!("the process that serves {data} ended before it answered"),
+        _ => format!("the process that serves {data} does not answer"),
+    };
+    error.context(what)
+}
+
+/// A connection to the process that serves a directory, if there is one. An error: a process has it open, and does
+/// not serve.
 fn of_directory(data: &Path) -> anyhow::Result<Option<UnixStream>> {
     let path = SocketPath::of(data)?;
     let stream = match UnixStream::connect(&path.path) {
@@ -82,7 +123,13 @@ fn of_directory(data: &Path) -> anyhow::Result<Option<UnixStream>> {
                 ErrorKind::NotFound | ErrorKind::ConnectionRefused
             ) =>
         {
-            return Ok(None);
+            let Some(pid) = process_of(data) else {
+                return Ok(None);
+            };
+            let data = data.display();
+            bail!(
+                "process {pid} has {data} open and does not serve it: it starts, it ends, or it is another command; come again"
+            );
         }
         Err(error) => {
             let what = format!(
@@ -119,12 +166,14 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> anyhow::Result<Vec<
     let mut response = httparse::Response::new(&mut headers);
     let parsed = response.parse(&answer).context("the answer is no HTTP")?;
     let httparse::Status::Complete(head) = parsed else {
-        bail!("the answer ends too early");
+        let early = std::io::Error::new(ErrorKind::UnexpectedEof, "the answer ends too early");
+        return Err(early.into());
     };
     let code = response.code;
     let body = answer.split_off(head);
     if code != Some(200) {
-        bail!("{}", String::from_utf8_lossy(&body).trim_end());
+        let why = String::from_utf8_lossy(&body).trim_end().to_string();
+        return Err(No(why).into());
     }
     Ok(body)
 }

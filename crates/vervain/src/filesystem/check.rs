@@ -3,12 +3,11 @@
 use std::io::{IsTerminal, Write as _};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
 use fs::{Checked, Fault, Progress};
 use serde_json::json;
 
 use super::place;
-use crate::cli::{FsCheck, Unseen, show_size};
+use crate::cli::{FsCheck, Unseen, show_size, verdict};
 
 /// How often a terminal is told how far it has come.
 const TELL_EVERY: Duration = Duration::from_millis(250);
@@ -23,15 +22,17 @@ pub(super) fn run(flags: &FsCheck, as_json: bool) -> anyhow::Result<bool> {
     }));
     line.clear();
     let checked = checked.map_err(|error| place::explain(&flags.data, error));
-    let checked =
-        checked.with_context(|| Unseen(format!("cannot check {}", flags.data.display())))?;
-    let mut out = bench::print::output();
-    if as_json {
-        writeln!(out, "{}", as_value(&checked))?;
+    let checked = checked.map_err(|error| {
+        let what = place::cannot("check", &flags.data, &error);
+        error.context(Unseen(what))
+    })?;
+    let text = if as_json {
+        format!("{}\n", as_value(&checked))
     } else {
-        write!(out, "{}", as_text(&checked))?;
-    }
-    Ok(checked.faults.is_empty())
+        as_text(&checked)
+    };
+    let said = bench::print::output().write_all(text.as_bytes());
+    verdict(said, checked.faults.is_empty())
 }
 
 fn as_value(checked: &Checked) -> serde_json::Value {

@@ -7,6 +7,7 @@
 //! | `GET /metrics` | the same, as Prometheus reads it |
 //! | `POST /volume` | makes a volume or sets its bounds; over the socket alone |
 
+use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
@@ -30,11 +31,15 @@ const REQUEST_MAX: usize = 16 << 10;
 /// Headers of a request at most.
 const HEADERS_MAX: usize = 64;
 
-/// Requests that are answered at a time.
+/// Requests that are carried out at a time.
 const AT_A_TIME: usize = 16;
 
+/// Connections at a time. Whoever comes next takes the place of the oldest one, so that those who ask nothing keep nobody
+/// out.
+const CONNECTIONS_MAX: usize = 64;
+
 /// How long whoever asks has for it, and for taking the answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is served.
 pub(super) struct Served {
@@ -93,18 +98,23 @@ impl Control {
 /// Answers for ever.
 pub(super) async fn serve(served: Rc<Served>, mut listener: Listener, may_change: bool) {
     let at_a_time = Semaphore::new(AT_A_TIME);
+    let mut connections = VecDeque::new();
     loop {
-        let permit = at_a_time.acquire().await;
         match listener.accept().await {
             Ok(stream) => {
-                let served = Rc::clone(&served);
+                connections.retain(|one: &rt::JoinHandle<()>| !one.is_finished());
+                if connections.len() >= CONNECTIONS_MAX
+                    && let Some(oldest) = connections.pop_front()
+                {
+                    oldest.abort();
+                }
+                let (served, at_a_time) = (Rc::clone(&served), at_a_time.clone());
                 let core = served.core.clone();
-                drop(core.spawn(async move {
-                    let answered = answer(&served, stream, may_change);
+                connections.push_back(core.spawn(async move {
+                    let answered = answer(&served, stream, may_change, &at_a_time);
                     if served.core.timeout(PATIENCE, answered).await.is_err() {
                         tracing::debug!("somebody who asked did not take the answer");
                     }
-                    drop(permit);
                 }));
             }
             Err(error) => {
@@ -115,7 +125,7 @@ pub(super) async fn serve(served: Rc<Served>, mut listener: Listener, may_change
     }
 }
 
-async fn answer(served: &Served, mut stream: Stream, may_change: bool) {
+async fn answer(served: &Served, mut stream: Stream, may_change: bool, at_a_time: &Semaphore) {
     let mut buffer = Vec::with_capacity(1024);
     let request = loop {
         match Request::of(&buffer) {
@@ -132,7 +142,10 @@ async fn answer(served: &Served, mut stream: Stream, may_change: bool) {
         }
     };
     let (status, kind, body) = match request {
-        Some(request) => respond(served, &request, may_change).await,
+        Some(request) => {
+            let _one = at_a_time.acquire().await;
+            respond(served, &request, may_change).await
+        }
         None => (
             "400 Bad Request",
             TEXT,

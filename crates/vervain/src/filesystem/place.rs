@@ -43,6 +43,21 @@ pub(super) fn explain(data: &Path, error: fs::LocalError) -> anyhow::Error {
     }
 }
 
+/// What cannot be done with a directory: its path is said once.
+pub(super) fn cannot(what: &str, data: &Path, error: &anyhow::Error) -> String {
+    let data = data.display().to_string();
+    match error.to_string().contains(&data) {
+        true => format!("cannot {what}"),
+        false => format!("cannot {what} {data}"),
+    }
+}
+
+/// The living process that has a file system's directory open, if the kernel of this machine tells.
+pub(super) fn process_of(data: &Path) -> Option<u32> {
+    // A process that has gone has the lock for a while yet.
+    holder(&data.join("rows")).filter(|pid| Path::new(&format!("/proc/{pid}")).exists())
+}
+
 /// The process that holds a lock on a path, if this machine's kernel tells.
 fn holder(path: &Path) -> Option<u32> {
     let about = std::fs::metadata(path).ok()?;

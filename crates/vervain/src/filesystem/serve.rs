@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::io::{ErrorKind, Write as _};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -10,27 +10,61 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use files::VolumeId;
-use fs::{Local, LocalOptions};
+use fs::{Local, LocalOptions, Volume};
 use nfs::server::{Door, Export, Options, Squash};
 use rt::net::{Addr, ListenOptions, Listener};
 use rt::threads::Shutdown;
 use serde_json::json;
 
 use crate::cli::{FsServe, SquashKind};
-use crate::serve::stop_on_signals;
 
 use super::control::{self, Control, Served};
 use super::notify::Manager;
-use super::place;
+use super::{place, signals};
 
-/// Serves until SIGINT or SIGTERM.
+/// Serves until SIGINT or SIGTERM; the second one ends it at once.
 pub(super) fn run(flags: &FsServe, as_json: bool) -> anyhow::Result<()> {
     rt::memory::keep_freed();
-    let shutdown = Shutdown::new();
-    stop_on_signals(&shutdown)?;
+    let shutdown = signals::watch(None)?;
     let mut core = rt::Core::new(rt::Config::default())?;
     let handle = core.handle();
     core.block_on(serve(&handle, flags, as_json, shutdown))
+}
+
+/// What serves when all of it is open.
+struct Started {
+    listener: Listener,
+    control: Control,
+    metrics: Option<Listener>,
+    served: Rc<Served>,
+}
+
+async fn start(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Started> {
+    let (listener, address) = listen(core, flags).await?;
+    let metrics = flags
+        .metrics
+        .map(|address| listen_for_metrics(core, address));
+    let metrics = metrics.transpose()?;
+    let fs = open(core, flags).await?;
+    let mut of_door = Options::new(exports(&fs.volumes().await?, flags, address));
+    of_door.lease = Duration::from_secs(u64::from(flags.lease));
+    of_door.slow = flags.slow.map(Duration::from_millis);
+    let door = Door::open(core, Rc::new(fs.clone()), of_door).await?;
+    let control = Control::listen(core, &flags.data.data)?;
+    let served = Rc::new(Served {
+        core: core.clone(),
+        fs,
+        door,
+        data: flags.data.data.display().to_string(),
+        listen: address,
+        started: core.now(),
+    });
+    Ok(Started {
+        listener,
+        control,
+        metrics,
+        served,
+    })
 }
 
 async fn serve(
@@ -39,25 +73,29 @@ async fn serve(
     as_json: bool,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
-    let (listener, address) = listen(core, flags)?;
-    let metrics = flags
-        .metrics
-        .map(|address| listen_for_metrics(core, address));
-    let metrics = metrics.transpose()?;
-    let fs = open(core, flags).await?;
-    let mut of_door = Options::new(exports(&fs, flags, address).await?);
-    of_door.lease = Duration::from_secs(u64::from(flags.lease));
-    of_door.slow = flags.slow.map(Duration::from_millis);
-    let door = Door::open(core, Rc::new(fs.clone()), of_door).await?;
-    let control = Control::listen(core, &flags.data.data)?;
-    let served = Rc::new(Served {
-        core: core.clone(),
-        fs: fs.clone(),
-        door: Rc::clone(&door),
-        data: flags.data.data.display().to_string(),
-        listen: address,
-        started: core.now(),
-    });
+    let manager = Manager::of_environment();
+    let mut stop = pin!(shutdown.wait());
+    let started = {
+        let mut start = pin!(start(core, flags));
+        // Whatever is given up in the middle of this is as after a crash, which loses nothing.
+        poll_fn(|context| match stop.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(None),
+            Poll::Pending => start.as_mut().poll(context).map(Some),
+        })
+        .await
+    };
+    let Some(started) = started else {
+        manager.stopping();
+        tracing::info!("it was told to stop before it served");
+        return Ok(());
+    };
+    let Started {
+        listener,
+        control,
+        metrics,
+        served,
+    } = started?;
+    let (fs, door, address) = (served.fs.clone(), Rc::clone(&served.door), served.listen);
     let own = fs.clone();
     let mut tasks = vec![core.spawn(async move { own.keep().await })];
     tasks.push(core.spawn(Rc::clone(&door).keep()));
@@ -67,10 +105,8 @@ async fn serve(
     if let Some(listener) = metrics {
         tasks.push(core.spawn(control::serve(Rc::clone(&served), listener, false)));
     }
-    let manager = Manager::of_environment();
     greet(flags, address, as_json);
     manager.ready(&format!("serving {} on {address}", served.data));
-    let mut stop = pin!(shutdown.wait());
     // The tasks end with the core alone, or by a fault.
     let ended = poll_fn(|context| {
         if stop.as_mut().poll(context).is_ready() {
@@ -111,7 +147,10 @@ async fn open(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Local> {
     options.cache_bytes = flags.cache;
     let fs = Local::open(core, dir, &options).await;
     let fs = fs.map_err(|error| place::explain(dir, error));
-    fs.with_context(|| format!("cannot serve {}", dir.display()))
+    fs.map_err(|error| {
+        let what = place::cannot("serve", dir, &error);
+        error.context(what)
+    })
 }
 
 fn listen_for_metrics(core: &rt::Handle, address: SocketAddr) -> anyhow::Result<Listener> {
@@ -119,34 +158,46 @@ fn listen_for_metrics(core: &rt::Handle, address: SocketAddr) -> anyhow::Result<
     listener.with_context(|| format!("cannot tell metrics on {address}"))
 }
 
-/// What is exported: the first volume under the path that was asked for, or all below it, by their names.
-async fn exports(fs: &Local, flags: &FsServe, address: SocketAddr) -> anyhow::Result<Vec<Export>> {
-    let volumes = fs.volumes().await?;
-    if volumes.len() == 1 {
-        return Ok(vec![export(flags, address, &flags.export, Local::VOLUME)]);
+/// What is exported: the first volume under the path that was asked for, or all below it, by their names. A volume without
+/// a name is half made, and moves nothing.
+fn exports(volumes: &[Volume], flags: &FsServe, address: SocketAddr) -> Vec<Export> {
+    let named: Vec<_> = volumes
+        .iter()
+        .filter_map(|one| Some((one.name.as_ref()?, one.of.volume)))
+        .collect();
+    if named.len() == 1 {
+        return vec![export(flags, address, &flags.export, Local::VOLUME)];
     }
     let above = flags.export.trim_end_matches('/');
-    let named = volumes
-        .iter()
-        .filter_map(|one| Some((one.name.as_ref()?, one.of.volume)));
-    Ok(named
-        .map(|(name, volume)| export(flags, address, &format!("{above}/{name}"), volume))
-        .collect())
+    let path = |name: &str| format!("{above}/{name}");
+    let named = named.into_iter();
+    named
+        .map(|(name, volume)| export(flags, address, &path(name), volume))
+        .collect()
 }
 
 /// How long an address that was asked for may be taken: a server that was killed a moment ago has it until
-/// the kernel has ended its ring.
-const TAKEN_MAX: Duration = Duration::from_secs(2);
+/// the kernel has ended its ring. Opening the directory waits as long for its locks.
+const TAKEN_MAX: Duration = Duration::from_secs(30);
+
+/// After how much of that it is said.
+const TAKEN_TELL: Duration = Duration::from_secs(2);
 
 /// Listens where it was asked to, or at the first port that is free.
-fn listen(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, SocketAddr)> {
-    let give_up = Instant::now() + TAKEN_MAX;
+async fn listen(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, SocketAddr)> {
+    let begun = Instant::now();
+    let mut is_told = false;
     loop {
         match listen_once(core, flags) {
             Err(error)
-                if flags.listen.is_some() && is_taken(&error) && Instant::now() < give_up =>
+                if flags.listen.is_some() && is_taken(&error) && begun.elapsed() < TAKEN_MAX =>
             {
-                std::thread::sleep(Duration::from_millis(20));
+                if !is_told && begun.elapsed() >= TAKEN_TELL {
+                    is_told = true;
+                    let seconds = TAKEN_MAX.as_secs();
+                    tracing::warn!("{error}: trying for {seconds} s");
+                }
+                core.sleep(Duration::from_millis(20)).await;
             }
             result => return result,
         }
@@ -202,6 +253,16 @@ fn export(flags: &FsServe, address: SocketAddr, path: &str, volume: VolumeId) ->
     export
 }
 
+/// What clients call it: brackets are around an address that has colons, and nobody reaches all addresses under
+/// the name of all.
+fn host(address: SocketAddr) -> String {
+    match address.ip() {
+        ip if ip.is_unspecified() => "HOST".to_string(),
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    }
+}
+
 /// Says that the server is ready, and how it is mounted.
 fn greet(flags: &FsServe, address: SocketAddr, as_json: bool) {
     let mut out = std::io::stdout().lock();
@@ -214,7 +275,7 @@ fn greet(flags: &FsServe, address: SocketAddr, as_json: bool) {
     } else {
         format!("/{}", flags.export)
     };
-    let mount = format!("mount -t nfs4 {port}{}:{path} DIR", address.ip());
+    let mount = format!("mount -t nfs4 {port}{}:{path} DIR", host(address));
     let said = if as_json {
         let hello = json!({
             "pid": std::process::id(),
@@ -233,5 +294,53 @@ fn greet(flags: &FsServe, address: SocketAddr, as_json: bool) {
     if let Err(error) = said.and_then(|()| out.flush()) {
         // Whoever started us may not care to hear it.
         tracing::warn!(%error, "nobody takes the greeting");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use fs::VolumeUse;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flags: FsServe,
+    }
+
+    fn paths(names: &[Option<&str>]) -> Vec<String> {
+        let Line { flags } = Line::parse_from(["serve", "--data", "d", "--export", "/files"]);
+        let volume = |(number, name): (u32, &Option<&str>)| Volume {
+            name: name.map(str::to_string),
+            of: VolumeUse {
+                volume: VolumeId(number),
+                quota: fs::Quota::default(),
+                bytes: 0,
+                files: 1,
+            },
+        };
+        let volumes: Vec<_> = (1..).zip(names).map(volume).collect();
+        let address = SocketAddr::from(([127, 0, 0, 1], 2049));
+        let exports = exports(&volumes, &flags, address).into_iter();
+        exports.map(|export| export.path).collect()
+    }
+
+    #[test]
+    fn a_volume_that_is_half_made_moves_nothing() {
+        assert_eq!(paths(&[Some("main")]), ["/files"]);
+        assert_eq!(paths(&[Some("main"), None]), ["/files"]);
+        let both = ["/files/main", "/files/team"];
+        assert_eq!(paths(&[Some("main"), Some("team")]), both);
+        assert_eq!(paths(&[Some("main"), None, Some("team")]), both);
+    }
+
+    #[test]
+    fn what_is_printed_can_be_mounted() {
+        let host = |address: &str| host(address.parse().expect("an address"));
+        assert_eq!(host("10.0.0.1:2049"), "10.0.0.1");
+        assert_eq!(host("[::1]:2049"), "[::1]");
+        assert_eq!([host("0.0.0.0:2049"), host("[::]:2049")], ["HOST", "HOST"]);
     }
 }

@@ -20,31 +20,51 @@ pub(super) fn status(flags: &FsAbout, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// `vervain fs top`: what happened since the last look, over and over.
+/// `vervain fs top`: what happened since the last look, over and over. Only the first look has to find somebody.
 pub(super) fn top(flags: &FsTop, as_json: bool) -> anyhow::Result<()> {
     let is_terminal = std::io::stdout().is_terminal() && !as_json;
     let mut before = ask::status(&flags.about)?;
     let mut times = 0;
     while flags.times.is_none_or(|wanted| times < wanted) {
         std::thread::sleep(flags.every);
-        let now = ask::status(&flags.about)?;
-        let mut out = bench::print::output();
-        if as_json {
-            writeln!(out, "{}", serde_json::json!(now))?;
-        } else {
-            // To the upper left, and what is longer than the new line or screen goes.
-            let home = if is_terminal { "\x1b[H" } else { "" };
-            let text = match is_terminal {
-                true => screen(&before, &now).replace('\n', "\x1b[K\n") + "\x1b[J",
-                false => screen(&before, &now) + "\n",
-            };
-            write!(out, "{home}{text}")?;
-            out.flush()?;
-        }
-        before = now;
         times += 1;
+        let now = match ask::status(&flags.about) {
+            Ok(now) => now,
+            // It restarts, and is looked at again.
+            Err(error) => {
+                let why = crate::cli::explain(&error);
+                let text = match as_json {
+                    true => serde_json::json!({ "error": why }).to_string(),
+                    false => format!("{:<9} {why}; looking again\n", "away"),
+                };
+                show(&text, is_terminal, as_json)?;
+                continue;
+            }
+        };
+        let text = match as_json {
+            true => serde_json::json!(now).to_string(),
+            false => screen(&before, &now),
+        };
+        show(&text, is_terminal, as_json)?;
+        before = now;
     }
     Ok(())
+}
+
+/// What a look has found, in the place of the one before it, or below it.
+fn show(text: &str, is_terminal: bool, as_json: bool) -> std::io::Result<()> {
+    let mut out = bench::print::output();
+    if as_json {
+        return writeln!(out, "{text}");
+    }
+    // To the upper left, and what is longer than the new line or screen goes.
+    let home = if is_terminal { "\x1b[H" } else { "" };
+    let text = match is_terminal {
+        true => text.replace('\n', "\x1b[K\n") + "\x1b[J",
+        false => format!("{text}\n"),
+    };
+    write!(out, "{home}{text}")?;
+    out.flush()
 }
 
 /// What happened between two looks, and what there is now. Before the first is nothing.

@@ -1,6 +1,6 @@
 //! Looking into stores that are not open, and mending them.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 use serde_json::json;
@@ -12,7 +12,7 @@ use store::format::segment::{Kind, SegmentState};
 use store::{Options, Recovery};
 
 use super::{device, open};
-use crate::cli::{StoreInspect, StoreRepair, show_size};
+use crate::cli::{StoreInspect, StoreRepair, show_size, verdict};
 
 /// Keys as text: what is no printable character is escaped.
 fn text(key: &[u8]) -> String {
@@ -229,12 +229,16 @@ fn damage(examined: &Examined) -> Vec<String> {
 
 pub(super) fn check(path: &Path, as_json: bool) -> anyhow::Result<bool> {
     let examined = examine(&device(path)?, |_, _| (), |_| ())?;
+    let said = say_checked(&examined, as_json);
+    verdict(said, examined.is_sound())
+}
+
+fn say_checked(examined: &Examined, as_json: bool) -> io::Result<()> {
     let mut out = bench::print::output();
     if as_json {
-        writeln!(out, "{}", as_value(&examined))?;
-        return Ok(examined.is_sound());
+        return writeln!(out, "{}", as_value(examined));
     }
-    for line in damage(&examined) {
+    for line in damage(examined) {
         writeln!(out, "{line}")?;
     }
     // The index is written as records of its own, which nobody has put there.
@@ -261,28 +265,30 @@ pub(super) fn check(path: &Path, as_json: bool) -> anyhow::Result<bool> {
              the store tells it from damage."
         )?;
     }
-    Ok(examined.is_sound())
+    Ok(())
+}
+
+fn say_found(found: &[String], as_json: bool) -> io::Result<()> {
+    let mut out = bench::print::output();
+    if as_json {
+        return writeln!(out, "{}", json!({"damage": found, "repaired": false}));
+    }
+    for line in found {
+        writeln!(out, "{line}")?;
+    }
+    let end = if found.is_empty() {
+        "nothing to repair"
+    } else {
+        "--yes repairs this"
+    };
+    writeln!(out, "{end}")
 }
 
 pub(super) fn repair(repair: &StoreRepair, as_json: bool) -> anyhow::Result<bool> {
     let path = &repair.file.path;
     let found = damage(&examine(&device(path)?, |_, _| (), |_| ())?);
-    let mut out = bench::print::output();
     if !repair.yes {
-        if as_json {
-            writeln!(out, "{}", json!({"damage": found, "repaired": false}))?;
-        } else {
-            for line in &found {
-                writeln!(out, "{line}")?;
-            }
-            let end = if found.is_empty() {
-                "nothing to repair"
-            } else {
-                "--yes repairs this"
-            };
-            writeln!(out, "{end}")?;
-        }
-        return Ok(found.is_empty());
+        return verdict(say_found(&found, as_json), found.is_empty());
     }
     let superblocks = repair_superblocks(&device(path)?)?;
     let mut options = Options::default();
@@ -297,6 +303,7 @@ pub(super) fn repair(repair: &StoreRepair, as_json: bool) -> anyhow::Result<bool
     };
     let keys = store.len();
     store.close()?;
+    let mut out = bench::print::output();
     if as_json {
         let told = json!({
             "damage": found, "repaired": true, "superblocks": superblocks,

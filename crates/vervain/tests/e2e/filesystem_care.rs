@@ -1,10 +1,11 @@
 //! `vervain fs`: what those need who run a file system, and how it says what is wrong.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{BufRead as _, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
 use rustix::process::Signal;
@@ -240,7 +241,8 @@ fn files_wait_for_a_server_that_restarts_and_for_its_clients() {
     let place = Place::new();
     // One that is still free when the next server starts.
     let listen = format!("127.0.0.1:{}", fixed_port());
-    let mut server = FsServer::start(&place, &listen, &[]);
+    // Longer than the get rests between two attempts.
+    let mut server = FsServer::start(&place, &listen, &["--lease", "30"]);
     ask(&server, &["put", "-", "/file"], b"content").expect(0, "/file: 7 B\n");
 
     // Somebody has a file open, so that there is something to claim after the restart.
@@ -276,7 +278,7 @@ fn files_wait_for_a_server_that_restarts_and_for_its_clients() {
     err.read_exact(&mut heard).expect("a line");
     let heard = String::from_utf8(heard).expect("text");
     assert!(heard.contains("does not answer"), "{heard}");
-    let server = FsServer::start(&place, &listen, &[]);
+    let server = FsServer::start(&place, &listen, &["--lease", "30"]);
     assert_eq!(get.wait_end(), Some(0));
     let mut out = String::new();
     let stdout = get.0.stdout.as_mut().expect("piped");
@@ -349,4 +351,198 @@ fn volumes_have_names_and_quotas() {
     assert_eq!(all[1]["bytes_max"], 8 << 20);
     assert!(all[1]["bytes"].as_u64() >= Some(2 << 20));
     assert_eq!(all[2]["files"], 2);
+}
+
+/// A command whose standard output nobody reads; its exit code.
+fn unread(command: &mut Command) -> Option<i32> {
+    let (from, to) = std::io::pipe().expect("a pipe");
+    drop(from);
+    let child = command.stdout(to).stderr(Stdio::null()).spawn();
+    Guard(child.expect("it starts")).wait_end()
+}
+
+#[test]
+fn a_check_that_nobody_reads_fails_all_the_same() {
+    let place = Place::new();
+    let mut server = FsServer::start_sized(&place, "127.0.0.1:0", "64M", &[]);
+    ask(&server, &["put", "-", "/full"], &[0xa7; 50_000]).expect(0, "/full: 48.8 KiB\n");
+    server.child.signal(Signal::TERM);
+    assert_eq!(server.child.wait_end(), Some(0));
+    let check = |words: &[&str]| {
+        let mut command = vervain();
+        command.args(words).arg("--data").arg(place.path("files"));
+        unread(&mut command)
+    };
+    assert_eq!(check(&["fs", "check"]), Some(0));
+    let path = place.path("files").join("data");
+    let data = std::fs::read(&path).expect("read");
+    let mut pages = (0..data.len()).step_by(4096);
+    let page = pages.find(|at| data[at + 4095] == 0xa7).expect("a page");
+    let file = File::options().write(true).open(&path).expect("opened");
+    file.write_all_at(b"rot", page as u64 + 9).expect("written");
+    assert_eq!(check(&["fs", "check"]), Some(1));
+    assert_eq!(check(&["--json", "fs", "check"]), Some(1));
+}
+
+/// A part of a file system is locked by this process, as by one that starts, until the file is dropped.
+fn locked(place: &Place, part: &str) -> File {
+    let part = File::open(place.path("files").join(part)).expect("it is there");
+    part.lock().expect("nobody has it");
+    part
+}
+
+#[test]
+fn a_server_that_starts_or_ends_is_not_denied_and_can_be_stopped() {
+    let place = Place::new();
+    about_of(&place, &["format", "--size", "64M"]).expect(0, "");
+    let rows = locked(&place, "rows");
+    let said = about(&place, &["status"]);
+    said.expect(1, "");
+    let pid = format!("process {} has", std::process::id());
+    assert!(said.err.contains(&pid), "{}", said.err);
+    assert!(!said.err.contains("nobody serves"), "{}", said.err);
+    let said = about(&place, &["volume", "create", "team"]);
+    said.expect(1, "");
+    assert!(said.err.contains(&pid), "{}", said.err);
+
+    // It waits for that lock longer than it is let.
+    drop(rows);
+    let data = locked(&place, "data");
+    let mut server = Guard(serve(&place, &[]).spawn().expect("it starts"));
+    eventually("it takes signals", || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
+        let status = status.expect("a process");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.expect("a line").trim(), 16).expect("a mask");
+        caught >> (15 - 1) & 1 == 1
+    });
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_end(), Some(0));
+    drop(data);
+    let said = about(&place, &["status"]);
+    said.expect(1, "");
+    assert!(said.err.contains("nobody serves"), "{}", said.err);
+}
+
+/// As [`about`], whatever is said.
+fn about_of(place: &Place, words: &[&str]) -> Said {
+    let mut said = about(place, words);
+    said.out.clear();
+    said
+}
+
+#[test]
+fn those_who_ask_nothing_keep_nobody_out() {
+    let place = Place::new();
+    let metrics = SocketAddr::from(([127, 0, 0, 1], fixed_port()));
+    let server = FsServer::start(&place, "127.0.0.1:0", &["--metrics", &metrics.to_string()]);
+    let silent: Vec<_> = (0..40)
+        .map(|_| TcpStream::connect(metrics).expect("it listens"))
+        .collect();
+    let answer = http(metrics, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    for stream in &silent {
+        stream.set_nonblocking(true).expect("set");
+        let kind = stream.peek(&mut [0]).map_err(|error| error.kind());
+        assert_eq!(
+            kind,
+            Err(ErrorKind::WouldBlock),
+            "it was answered before they went"
+        );
+    }
+    // More than there is room for: the oldest go.
+    let more: Vec<_> = (0..100)
+        .map(|_| TcpStream::connect(metrics).expect("it listens"))
+        .collect();
+    let answer = http(metrics, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    drop((silent, more, server));
+}
+
+#[test]
+fn a_top_goes_on_when_the_server_restarts() {
+    let place = Place::new();
+    let mut server = FsServer::start(&place, "127.0.0.1:0", &[]);
+    let mut command = vervain();
+    command.args(["fs", "top", "--every", "20ms", "--data"]);
+    command.arg(place.path("files")).stdout(Stdio::piped());
+    let mut top = Guard(command.spawn().expect("it starts"));
+    let mut lines = BufReader::new(top.0.stdout.take().expect("piped")).lines();
+    let mut until = |what: &str| {
+        let found = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(what)));
+        found
+            .unwrap_or_else(|| panic!("it ended before {what}"))
+            .expect("a line")
+    };
+    until(&format!("process {}", server.child.pid()));
+    server.child.kill();
+    let away = until("looking again");
+    assert!(away.starts_with("away "), "{away}");
+    server = FsServer::start(&place, "127.0.0.1:0", &[]);
+    until(&format!("process {}", server.child.pid()));
+}
+
+#[test]
+fn calls_that_make_no_sense_say_what_is_taken() {
+    for words in [&["rm"][..], &["mkdir"]] {
+        let mut command = vervain();
+        command.arg("fs").args(words);
+        let said = run(&mut command, b"");
+        assert_eq!(said.code, Some(2), "{words:?}: {}", said.err);
+    }
+    let place = Place::new();
+    let said = run(&mut serve(&place, &["--slow", "abc"]), b"");
+    assert_eq!(said.code, Some(2), "{}", said.err);
+    assert!(
+        said.err.contains("milliseconds, such as 100"),
+        "{}",
+        said.err
+    );
+    std::fs::create_dir(place.path("files")).expect("made");
+    std::fs::write(place.path("files").join("x"), "").expect("written");
+    let path = place.path("files").display().to_string();
+    for said in [run(&mut serve(&place, &[]), b""), about(&place, &["check"])] {
+        assert_eq!(said.err.matches(&path).count(), 1, "{}", said.err);
+        assert!(said.err.contains("holds no file system"), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_volume_that_is_half_made_moves_nothing_and_becomes_the_next_one() {
+    let place = Place::new();
+    let mut server = FsServer::start_sized(&place, "127.0.0.1:0", "64M", &[]);
+    ask(&server, &["put", "-", "/file"], b"first").expect(0, "/file: 5 B\n");
+    server.child.signal(Signal::TERM);
+    assert_eq!(server.child.wait_end(), Some(0));
+    // As if it was killed before the volume had its name.
+    let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+    let handle = core.handle();
+    core.block_on(async {
+        let now = Rc::new(|| files::Timestamp {
+            seconds: 1,
+            nanoseconds: 0,
+        });
+        let options = fs::LocalOptions::new(now, 1);
+        let fs = fs::Local::open(&handle, &place.path("files"), &options).await;
+        let fs = fs.expect("nobody serves it");
+        let made = fs.set_quota(files::VolumeId(2), fs::Quota::default()).await;
+        made.expect("made");
+        fs.close().await.expect("closed");
+    });
+    let mut server = FsServer::start_sized(&place, "127.0.0.1:0", "64M", &[]);
+    assert_eq!(ask(&server, &["get", "/file"], b"").out, b"first");
+    let said = about(&place, &["--json", "volume", "ls"]);
+    assert_eq!(said.json()[0][1]["name"], serde_json::Value::Null);
+    let said = about(&place, &["volume", "create", "team"]);
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    server.child.signal(Signal::TERM);
+    assert_eq!(server.child.wait_end(), Some(0));
+    let server = FsServer::start_sized(&place, "127.0.0.1:0", "64M", &[]);
+    assert_eq!(ask(&server, &["get", "/main/file"], b"").out, b"first");
+    let said = about(&place, &["--json", "volume", "ls"]);
+    let all = &said.json()[0];
+    assert_eq!(
+        (&all[1]["name"], &all[2]),
+        (&"team".into(), &serde_json::Value::Null)
+    );
 }
