@@ -48,6 +48,13 @@ impl Name {
             _ => Ok(Self(bytes.into())),
         }
     }
+
+    /// Bytes that a listing of extended attributes counts for it: those of an XDR string, its length
+    /// before it and zeros up to a multiple of 4 behind it.
+    #[must_use]
+    pub fn listed_len(&self) -> usize {
+        4 + self.len().next_multiple_of(4)
+    }
 }
 
 impl TryFrom<Vec<u8>> for Name {

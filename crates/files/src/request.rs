@@ -235,7 +235,8 @@ pub enum Request {
         object: Handle,
         /// After which: 0 for the first.
         cookie: u64,
-        /// Bytes of names at most, 4 more for each; one name is told however long it is.
+        /// Bytes of names at most, each counted as [`Name::listed_len`] says; one name is told however
+        /// long it is.
         bytes_max: u32,
     },
     /// A volume's room. `Stat`.

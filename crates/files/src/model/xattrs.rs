@@ -23,9 +23,6 @@ pub(super) struct Xattrs {
     last_cookie: u64,
 }
 
-/// Bytes that a listing counts for each name beside the name.
-const NAME_OVERHEAD: usize = 4;
-
 impl World {
     pub(super) fn get_xattr(
         &self,
@@ -111,7 +108,7 @@ impl World {
         rest.retain(|(at, _)| *at > cookie);
         let (mut names, mut last, mut bytes) = (Vec::new(), cookie, 0);
         for &(at, name) in &rest {
-            bytes += name.len() + NAME_OVERHEAD;
+            bytes += name.listed_len();
             if bytes > bytes_max as usize && !names.is_empty() {
                 break;
             }

@@ -13,9 +13,6 @@ use crate::inner::{BAD_KEY, Inner, Job, Loaded, Stop, bad_row};
 use crate::names::Names;
 use crate::rules::{may_write, need};
 
-/// Bytes that a listing counts for each name beside the name.
-const NAME_BYTES: usize = 4;
-
 /// Names that are read at once at most: values come with them.
 const SCAN_MAX: usize = 16;
 
@@ -122,7 +119,7 @@ impl Inner {
             for (key, row) in rows {
                 let xattr = Xattr::decode(&row.value).map_err(|bad| bad_row(&key, bad))?;
                 let (_, cookie) = keys::part_of(&key).ok_or_else(|| bad_row(&key, BAD_KEY))?;
-                bytes += xattr.name.len() + NAME_BYTES;
+                bytes += xattr.name.listed_len();
                 if bytes > bytes_max as usize && !names.is_empty() {
                     is_end = false;
                     break 'pages;
