@@ -17,6 +17,9 @@ pub struct Caller {
     /// holds are no conflicts, and an open for writing allows what the mode would now refuse
     /// (POSIX judges permissions at open).
     pub holder: Option<Holder>,
+    /// For [`Request::Copy`](crate::Request::Copy) and [`Request::Clone`](crate::Request::Clone): under
+    /// which open the source is read, if that is another one than `holder`.
+    pub source: Option<Holder>,
     /// For requests that must not be carried out twice.
     pub once: Option<Once>,
 }
@@ -28,6 +31,7 @@ impl Caller {
         gid: 0,
         groups: Vec::new(),
         holder: None,
+        source: None,
         once: None,
     };
 
@@ -39,7 +43,17 @@ impl Caller {
             gid,
             groups: Vec::new(),
             holder: None,
+            source: None,
             once: None,
+        }
+    }
+
+    /// Who reads the source of a copy.
+    #[must_use]
+    pub fn of_source(&self) -> Self {
+        Self {
+            holder: self.source.or(self.holder),
+            ..self.clone()
         }
     }
 

@@ -186,7 +186,7 @@ impl World {
         }
         self.object(from)?.bytes()?;
         self.object(to)?.bytes()?;
-        self.need_io(caller, from, Share::READ)?;
+        self.need_io(&caller.of_source(), from, Share::READ)?;
         self.need_io(caller, to, Share::WRITE)
     }
 

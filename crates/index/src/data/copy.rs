@@ -90,7 +90,8 @@ impl Inner {
         }
         let source = self.file(from).await?;
         let target = self.file(to).await?;
-        self.need_io(job.caller, from, &source, Share::READ)?;
+        let reader = job.caller.of_source();
+        self.need_io(&reader, from, &source, Share::READ)?;
         self.need_io(job.caller, to, &target, Share::WRITE)?;
         if self.is_ragged(to) {
             self.finish_cut(to).await?;
