@@ -1,7 +1,7 @@
 //! The byte-range locks of one file (POSIX `fcntl`; RFC 8881, section 9).
 //!
 //! A holder's locks do not overlap: a new one takes the place of what it covers, so that others are split
-//! or cut, and neighbours of one kind become one. There are few locks of a file; all are looked at.
+//! or cut, and neighbours of one kind become one. All locks of a file are looked at, in place.
 
 use files::{Conflict, Error, Holder, Lock, LockKind, LockRange};
 
@@ -80,22 +80,44 @@ impl Locks {
 
     /// Unlocks bytes of a holder.
     pub(super) fn unlock(&mut self, holder: Holder, first: u64, last: u64) {
-        let mut kept = Vec::with_capacity(self.0.len() + 1);
-        for lock in self.0.drain(..) {
+        // Of a holder's locks, which do not overlap, one at most goes on at both sides.
+        let mut behind = None;
+        self.0.retain_mut(|lock| {
             if lock.holder != holder || last < lock.first || lock.last < first {
-                kept.push(lock);
-                continue;
+                return true;
             }
+            let rest = (last < lock.last).then(|| Locked {
+                first: last + 1,
+                ..*lock
+            });
             if lock.first < first {
-                let last = first - 1;
-                kept.push(Locked { last, ..lock });
+                lock.last = first - 1;
+                behind = behind.or(rest);
+                return true;
             }
-            if last < lock.last {
-                let first = last + 1;
-                kept.push(Locked { first, ..lock });
+            if let Some(rest) = rest {
+                *lock = rest;
             }
-        }
-        self.0 = kept;
+            rest.is_some()
+        });
+        self.0.extend(behind);
+    }
+
+    /// Whether unlocking these bytes leaves one lock more than there is.
+    pub(super) fn splits(&self, holder: Holder, first: u64, last: u64) -> bool {
+        let goes_on =
+            |lock: &Locked| lock.holder == holder && lock.first < first && last < lock.last;
+        self.0.iter().any(goes_on)
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whose they are.
+    pub(super) fn clients(&self) -> impl Iterator<Item = u64> + '_ {
+        self.0.iter().map(|lock| lock.holder.client)
     }
 
     /// Whether a holder has any.

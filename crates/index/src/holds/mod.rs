@@ -43,10 +43,16 @@ impl Holds {
     }
 }
 
+/// Ranges of bytes that a client may have locked at most, in all files: each is 48 bytes, and looked at
+/// by every lock of its file.
+pub(crate) const RANGES_MAX: usize = 1 << 16;
+
 /// All that is held of all files.
 #[derive(Default)]
 pub(crate) struct AllHolds {
     files: HashMap<Handle, Holds>,
+    /// How many ranges each client has locked.
+    ranges: HashMap<u64, usize>,
     pub(crate) is_grace: bool,
 }
 
@@ -202,16 +208,48 @@ impl AllHolds {
         (open.access, open.deny) = (access, deny);
         if access.is_empty() {
             holds.opens.swap_remove(at);
-            holds.locks.forget(|of| of == holder);
         }
         let is_closed = holds.opens.is_empty();
-        self.tidy(file);
+        if access.is_empty() {
+            self.change_locks(file, holder.client, |locks| locks.forget(|of| of == holder));
+        }
         Ok(is_closed)
     }
 
     /// Locks bytes.
+    ///
+    /// # Errors
+    /// `Locked`: somebody else has. `Delay`: the client has as many ranges locked as it may.
     pub(crate) fn lock(&mut self, file: Handle, holder: Holder, lock: Lock) -> Result<(), Error> {
-        let result = self.files.entry(file).or_default().locks.lock(holder, lock);
+        let is_full = self.has_all_ranges(holder.client);
+        self.change_locks(file, holder.client, |locks| match is_full {
+            true => Err(Error::Delay),
+            false => locks.lock(holder, lock),
+        })
+    }
+
+    fn has_all_ranges(&self, client: u64) -> bool {
+        self.ranges.get(&client).is_some_and(|of| *of >= RANGES_MAX)
+    }
+
+    /// Changes a client's locks of a file, and counts them.
+    fn change_locks<T>(
+        &mut self,
+        file: Handle,
+        client: u64,
+        change: impl FnOnce(&mut Locks) -> T,
+    ) -> T {
+        let locks = &mut self.files.entry(file).or_default().locks;
+        let before = locks.len();
+        let result = change(locks);
+        let after = locks.len();
+        if before != after {
+            let count = self.ranges.entry(client).or_default();
+            *count = (*count + after).saturating_sub(before);
+            if *count == 0 {
+                self.ranges.remove(&client);
+            }
+        }
         self.tidy(file);
         result
     }
@@ -226,6 +264,9 @@ impl AllHolds {
     }
 
     /// Unlocks bytes.
+    ///
+    /// # Errors
+    /// `Delay`: that makes one range more, and the client has as many as it may.
     pub(crate) fn unlock(
         &mut self,
         file: Handle,
@@ -233,11 +274,15 @@ impl AllHolds {
         range: LockRange,
     ) -> Result<(), Error> {
         let last = range.last().ok_or(Error::Invalid)?;
-        if let Some(holds) = self.files.get_mut(&file) {
-            holds.locks.unlock(holder, range.offset, last);
-        }
-        self.tidy(file);
-        Ok(())
+        let first = range.offset;
+        let is_full = self.has_all_ranges(holder.client);
+        self.change_locks(file, holder.client, |locks| {
+            if is_full && locks.splits(holder, first, last) {
+                return Err(Error::Delay);
+            }
+            locks.unlock(holder, first, last);
+            Ok(())
+        })
     }
 
     /// Delegates a file, if nobody's open or delegation is in the way.
@@ -293,6 +338,7 @@ impl AllHolds {
     /// Gives up all that a client holds. Returns the files that it was the last to have open.
     pub(crate) fn forget(&mut self, client: u64) -> Vec<Handle> {
         let mut closed = Vec::new();
+        self.ranges.remove(&client);
         self.files.retain(|file, holds| {
             let was_open = !holds.opens.is_empty();
             holds.opens.retain(|open| open.holder.client != client);
@@ -308,18 +354,121 @@ impl AllHolds {
 
     /// Forgets all of a file: it has ended.
     pub(crate) fn end(&mut self, file: Handle) {
-        self.files.remove(&file);
+        let Some(holds) = self.files.remove(&file) else {
+            return;
+        };
+        for client in holds.locks.clients() {
+            if let Some(count) = self.ranges.get_mut(&client) {
+                *count = count.saturating_sub(1);
+                if *count == 0 {
+                    self.ranges.remove(&client);
+                }
+            }
+        }
     }
 
     /// Forgets all of a virtual node.
     pub(crate) fn forget_node(&mut self, node: u16) {
-        self.files
-            .retain(|file, _| file.file.virtual_node() != node);
+        let of_node = |file: &&Handle| file.file.virtual_node() == node;
+        let gone: Vec<Handle> = self.files.keys().filter(of_node).copied().collect();
+        for file in gone {
+            self.end(file);
+        }
     }
 
     fn tidy(&mut self, file: Handle) {
         if self.files.get(&file).is_some_and(Holds::is_empty) {
             self.files.remove(&file);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use files::{FileId, LockKind, VolumeId};
+
+    fn file(number: u64) -> Handle {
+        Handle {
+            volume: VolumeId(1),
+            file: FileId(number),
+        }
+    }
+
+    fn holder(client: u64) -> Holder {
+        Holder { client, owner: 1 }
+    }
+
+    fn byte(at: u64) -> Lock {
+        Lock {
+            range: LockRange {
+                offset: at,
+                len: Some(1),
+            },
+            kind: LockKind::Write,
+        }
+    }
+
+    /// What is counted for each client is what it has, whatever becomes of it.
+    #[test]
+    fn ranges_are_counted_by_client() {
+        for seed in 0..200 {
+            let mut rng = fastrand::Rng::with_seed(seed);
+            let mut all = AllHolds::default();
+            for step in 0..60 {
+                let (file, holder) = (file(rng.u64(1..4)), holder(rng.u64(1..4)));
+                let range = LockRange {
+                    offset: rng.u64(0..12),
+                    len: Some(rng.u64(1..6)),
+                };
+                match rng.u8(0..10) {
+                    0..5 => {
+                        let kind = LockKind::Read;
+                        all.lock(file, holder, Lock { range, kind })
+                            .expect("shared");
+                    }
+                    5..7 => all.unlock(file, holder, range).expect("no end"),
+                    7 => {
+                        all.open(file, holder, Share::READ, Share::empty());
+                        let none = Share::empty();
+                        all.downgrade(file, holder, none, none).expect("open");
+                    }
+                    8 => drop(all.forget(holder.client)),
+                    _ => all.end(file),
+                }
+                let mut counted: HashMap<u64, usize> = HashMap::new();
+                for holds in all.files.values() {
+                    for client in holds.locks.clients() {
+                        *counted.entry(client).or_default() += 1;
+                    }
+                }
+                assert_eq!(all.ranges, counted, "seed {seed}, step {step}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_client_has_so_many_ranges_and_no_more() {
+        let mut all = AllHolds::default();
+        // Every second byte is one: the counter alone is set near its end, as each is looked at by all.
+        let (one, two) = (holder(1), holder(2));
+        let whole = Lock {
+            range: LockRange {
+                offset: 0,
+                len: None,
+            },
+            kind: LockKind::Write,
+        };
+        all.lock(file(1), one, whole).expect("free");
+        all.ranges.insert(1, RANGES_MAX);
+        let inside = byte(9).range;
+        assert_eq!(all.unlock(file(1), one, inside), Err(Error::Delay));
+        assert_eq!(all.lock(file(2), one, byte(0)), Err(Error::Delay));
+        all.lock(file(2), two, byte(0)).expect("another client's");
+        // What makes no more of them is done.
+        all.unlock(file(1), one, byte(0).range)
+            .expect("an end of it");
+        all.unlock(file(1), one, whole.range).expect("all of it");
+        all.lock(file(2), one, byte(5)).expect("there is room");
     }
 }
