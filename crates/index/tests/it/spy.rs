@@ -15,6 +15,8 @@ pub(crate) struct Spied {
     pub(crate) writes_most: Cell<usize>,
     pub(crate) conflict_at: Cell<Option<u64>>,
     pub(crate) read_fails_at: Cell<Option<u64>>,
+    /// Whether no commit says that it was carried out: that is to be found out.
+    pub(crate) is_vague: Cell<bool>,
     pub(crate) look: RefCell<Option<Look>>,
 }
 
@@ -90,7 +92,10 @@ impl Engine for Spy {
             self.look(false);
             let outcome = self.engine.commit(transaction).await;
             self.look(true);
-            outcome
+            match outcome {
+                Ok(Outcome::Committed(_)) if self.seen.is_vague.get() => Ok(Outcome::Unknown),
+                outcome => outcome,
+            }
         })
     }
 }

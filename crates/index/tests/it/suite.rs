@@ -6,6 +6,7 @@ use conformance::files::{Clock, Fixture};
 use index::Quota;
 
 use crate::harness::{Disk, IndexFs, STEP, Slow, open_slow};
+use crate::spy::Spy;
 
 /// An empty disk as the suite wants it, and its clock.
 fn disk() -> (Disk, Clock) {
@@ -47,7 +48,25 @@ fn slow() -> Fixture {
     })
 }
 
+/// The same over an engine of which no commit says how it ended, with the background at work.
+fn vague() -> Fixture {
+    let (disk, clock) = disk();
+    let (engine, seen) = Spy::around(disk.rows.handle());
+    let node = disk.open_with(|options| options.engine = engine);
+    seen.is_vague.set(true);
+    let (fs, core, index) = (node.fs, node.core, node.index);
+    let work = async move { index.work().await };
+    drop(core.handle().spawn(work));
+    Fixture::new(fs, clock, move || {
+        core.turn();
+    })
+}
+
 conformance::files_tests!(fixture());
+
+mod over_a_vague_engine {
+    conformance::files_tests!(super::vague(), 4);
+}
 
 mod over_a_slow_engine {
     use super::slow;
