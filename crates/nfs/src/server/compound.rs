@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use files::{Answer, Caller, Delegation, Handle, Holder, Name, Once, Request, Share};
+use files::{Answer, Caller, Delegation, Error, Handle, Holder, Name, Once, Request, Share};
 
 use crate::compound::CompoundArgs;
 use crate::wire::*;
@@ -244,11 +244,13 @@ impl Compound<'_> {
 
     /// Asks the file system.
     pub(super) async fn ask(&self, caller: &Caller, request: Request) -> Result<Answer, Nfsstat4> {
-        self.door
-            .fs
-            .call(caller, request)
-            .await
-            .map_err(status::of_error)
+        let answer = self.door.fs.call(caller, request).await;
+        answer.map_err(|error| self.of_error(error))
+    }
+
+    /// What an error of the file system is in the compound's version.
+    pub(super) fn of_error(&self, error: Error) -> Nfsstat4 {
+        status::of_error_in(self.minor, error)
     }
 
     /// A stateid of the request, the current one in its place.
@@ -340,6 +342,25 @@ impl Compound<'_> {
     /// The client of the session, which operations on state are about.
     pub(super) fn client(&self) -> Result<ClientId, Nfsstat4> {
         self.client.ok_or(Nfsstat4::NFS4ERR_OP_NOT_IN_SESSION)
+    }
+
+    /// Whether an owner may get something of a file that it has nothing of.
+    ///
+    /// # Errors
+    /// RESOURCE (4.0), DELAY: its client holds as much as it may.
+    pub(super) fn may_hold(
+        &self,
+        client: ClientId,
+        owner: u64,
+        file: Handle,
+    ) -> Result<(), Nfsstat4> {
+        let states = self.door.states.borrow();
+        let is_new = states.of_owner(owner, file).is_none();
+        match is_new && states.count_of(client) >= self.door.states_max {
+            true if self.minor == 0 => Err(Nfsstat4::NFS4ERR_RESOURCE),
+            true => Err(Nfsstat4::NFS4ERR_DELAY),
+            false => Ok(()),
+        }
     }
 
     /// Waits until the door has room for a large result.

@@ -5,7 +5,7 @@
 
 use std::future::Future;
 
-use files::{Caller, Error, Handle, Request};
+use files::{Answer, Caller, Error, Handle, Name, Request};
 
 use crate::wire::{Nfsstat4, Sessionid4};
 
@@ -132,6 +132,17 @@ impl Door {
         }
     }
 
+    /// Asks until the file system has no more of what was held: also what has ended is not held.
+    pub(super) async fn have_undone(&self, request: &Request) {
+        loop {
+            match self.fs.call(&Caller::ROOT, request.clone()).await {
+                Ok(_) | Err(Error::NotHeld | Error::Stale) => return,
+                Err(error) => tracing::error!(%error, ?request, "it is asked again"),
+            }
+            self.core.sleep(PAUSE).await;
+        }
+    }
+
     /// After the file system has given a client something: whether there is that client still. If not,
     /// that is forgotten too.
     ///
@@ -208,11 +219,7 @@ impl Door {
         let gone: Vec<ClientId> = {
             let states = self.states.borrow();
             let holders = states.holders_of(file);
-            // A directory is held by nobody: what was in the way is something in it, of anybody's.
-            let in_the_way = |id: &ClientId| match holders.is_empty() {
-                true => states.holds_something(*id),
-                false => holders.contains(id),
-            };
+            let in_the_way = |id: &ClientId| holders.contains(id);
             lapsed.into_iter().filter(in_the_way).collect()
         };
         let mut is_changed = false;
@@ -226,10 +233,10 @@ impl Door {
         is_changed
     }
 
-    /// Asks, and asks again if only clients without a lease were in the way.
+    /// Asks, and asks again if only clients without a lease were in the way at one of these files.
     pub(super) async fn settling<T, F>(
         &self,
-        file: Handle,
+        files: &[Handle],
         mut ask: impl FnMut() -> F,
     ) -> Result<T, Nfsstat4>
     where
@@ -237,16 +244,45 @@ impl Door {
     {
         loop {
             let result = ask().await;
-            let is_conflict = matches!(
-                result,
-                Err(Nfsstat4::NFS4ERR_SHARE_DENIED
-                    | Nfsstat4::NFS4ERR_LOCKED
-                    | Nfsstat4::NFS4ERR_DELAY)
-            );
-            if !is_conflict || !self.settle(file).await {
+            if !is_conflict(&result) || !self.settle_all(files).await {
                 return result;
             }
         }
+    }
+
+    /// The same where names lead to the files.
+    pub(super) async fn settling_names<T, F>(
+        &self,
+        names: &[(Handle, &Name)],
+        mut ask: impl FnMut() -> F,
+    ) -> Result<T, Nfsstat4>
+    where
+        F: Future<Output = Result<T, Nfsstat4>>,
+    {
+        loop {
+            let result = ask().await;
+            if !is_conflict(&result) {
+                return result;
+            }
+            let mut files = Vec::new();
+            for (directory, name) in names {
+                let request = Request::Lookup(*directory, (*name).clone());
+                if let Ok(Answer::Found(file, _)) = self.fs.call(&Caller::ROOT, request).await {
+                    files.push(file);
+                }
+            }
+            if !self.settle_all(&files).await {
+                return result;
+            }
+        }
+    }
+
+    async fn settle_all(&self, files: &[Handle]) -> bool {
+        let mut is_changed = false;
+        for file in files {
+            is_changed |= self.settle(*file).await;
+        }
+        is_changed
     }
 
     /// If a client has acknowledged all that was taken away from it, it may reclaim again.
@@ -270,4 +306,12 @@ impl Door {
         let written = self.write_down(id).await;
         written.map_err(super::status::of_error)
     }
+}
+
+/// Whether a request was refused for what somebody else holds.
+fn is_conflict<T>(result: &Result<T, Nfsstat4>) -> bool {
+    matches!(
+        result,
+        Err(Nfsstat4::NFS4ERR_SHARE_DENIED | Nfsstat4::NFS4ERR_LOCKED | Nfsstat4::NFS4ERR_DELAY)
+    )
 }

@@ -87,6 +87,9 @@ pub struct Options {
     pub lease: Duration,
     /// Clients at most; further ones are told to come again.
     pub clients_max: usize,
+    /// Opens and lock-owners' locks of files at most that a client has, and owners with them; further ones
+    /// are refused, with RESOURCE in 4.0 and DELAY in 4.1. It gets no delegation beyond that either.
+    pub states_max: usize,
     /// Connections at most; further ones are closed at once.
     pub connections_max: usize,
     /// Bytes of requests that are carried out, and of answers to them until their clients have taken
@@ -104,14 +107,15 @@ pub struct Options {
 }
 
 impl Options {
-    /// These exports, a lease of 90 seconds, 10,000 clients and connections, 256 MiB of requests and
-    /// answers, as many of answers that are kept, delegations.
+    /// These exports, a lease of 90 seconds, 10,000 clients and connections, 100,000 states a client, 256 MiB
+    /// of requests and answers, as many of answers that are kept, delegations.
     #[must_use]
     pub fn new(exports: Vec<Export>) -> Self {
         Self {
             exports,
             lease: Duration::from_secs(90),
             clients_max: 10_000,
+            states_max: 100_000,
             connections_max: 10_000,
             bytes_max: 256 << 20,
             kept_max: 256 << 20,
@@ -190,6 +194,7 @@ pub struct Door {
     exports: Exports,
     lease_ms: u64,
     clients_max: usize,
+    states_max: usize,
     connections_max: usize,
     kept_max: usize,
     budget: Rc<budget::Budget>,
@@ -202,6 +207,7 @@ pub struct Door {
     turns: turns::Turns,
     /// What the row of the lease says; none: there is no row, or it is not read yet.
     lease_before_ms: Cell<Option<u64>>,
+    wanted_back: recall::WantedBack,
     /// Until when clients claim what they held before; none: the grace period is over.
     grace_until_ms: Cell<Option<u64>>,
     grace_over: rt::sync::Notify,
@@ -228,6 +234,7 @@ impl Door {
             exports,
             lease_ms: options.lease.as_millis() as u64,
             clients_max: options.clients_max,
+            states_max: options.states_max,
             connections_max: options.connections_max,
             kept_max: options.kept_max,
             budget: Rc::new(budget::Budget::new(options.bytes_max)),
@@ -238,6 +245,7 @@ impl Door {
             states: RefCell::new(States::new(instance)),
             turns: turns::Turns::default(),
             lease_before_ms: Cell::new(None),
+            wanted_back: recall::WantedBack::default(),
             grace_until_ms: Cell::new(None),
             grace_over: rt::sync::Notify::new(),
             counts: Cell::default(),
@@ -271,8 +279,9 @@ impl Door {
     pub async fn keep(self: Rc<Self>) {
         let grace = self.core.spawn(grace::keep(Rc::clone(&self)));
         let recalls = self.core.spawn(recall::keep(Rc::clone(&self)));
-        // Both end with the core alone.
-        drop((grace.await, recalls.await));
+        let own = self.core.spawn(recall::keep_own(Rc::clone(&self)));
+        // They end with the core alone.
+        drop((grace.await, recalls.await, own.await));
     }
 
     /// What has been done so far, and what there is.

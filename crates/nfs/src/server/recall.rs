@@ -4,11 +4,14 @@
 //! A session has one slot for callbacks. Recalls of one client take turns at it, and each is repeated
 //! until the client has taken it or its lease would have run out.
 
+use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use files::{Answer, Attributes, Caller, Delegation, Error, Event, Handle, Request};
+use files::{Answer, Attributes, Caller, Delegation, Event, Handle, Request};
 use rt::Instant;
+use rt::sync::Notify;
 
 use crate::wire::{
     Attribute, Bitmap4, CbCompound4Args, CbCompound4Res, CbGetattr4Args, CbRecall4Args,
@@ -25,6 +28,13 @@ use super::{Door, PAUSE};
 
 /// How long a client has for the answer to a callback, before it is called again.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// Files that the door itself wants back, and from whom.
+#[derive(Default)]
+pub(super) struct WantedBack {
+    queue: RefCell<VecDeque<(ClientId, Handle)>>,
+    has_more: Notify,
+}
 
 /// A delegation that is wanted back.
 struct Wanted {
@@ -64,7 +74,8 @@ impl Door {
         reclaim: bool,
         referring: Option<Referring>,
     ) -> Option<Stateid4> {
-        if !self.states.borrow_mut().begin_grant(client, file) {
+        let is_full = self.states.borrow().count_of(client) >= self.states_max;
+        if is_full || !self.states.borrow_mut().begin_grant(client, file) {
             return None;
         }
         let request = Request::Delegate {
@@ -78,16 +89,19 @@ impl Door {
             Ok(_) => self.attributes(file).await,
             Err(_) => None,
         };
-        let is_wanted = self.states.borrow_mut().end_grant(client, file);
-        granted.ok()?;
-        let attributes = attributes.filter(|_| !is_wanted);
-        let (true, Some(attributes)) = (self.clients.borrow().get(client).is_some(), attributes)
-        else {
-            // It was wanted back, or the client forgotten, before it was recorded: it is not given.
-            self.give_back(client, file).await;
+        let is_there = self.clients.borrow().get(client).is_some();
+        let is_wanted = self.states.borrow().is_wanted_in_grant(client, file);
+        let attributes = attributes.filter(|_| is_there && !is_wanted);
+        let Some(attributes) = attributes else {
+            if granted.is_ok() {
+                // It was wanted back, or the client forgotten, before it was recorded: it is not given.
+                self.give_back(client, file).await;
+            }
+            self.states.borrow_mut().end_grant(client, file);
             return None;
         };
         let mut states = self.states.borrow_mut();
+        states.end_grant(client, file);
         let held = Held::Delegation {
             kind,
             change: attributes.change,
@@ -110,13 +124,7 @@ impl Door {
 
     async fn give_back(&self, client: ClientId, file: Handle) {
         let request = Request::ReturnDelegation { file, client };
-        loop {
-            match self.fs.call(&Caller::ROOT, request.clone()).await {
-                Ok(_) | Err(Error::NotHeld | Error::Stale) => return,
-                Err(error) => tracing::error!(%error, client, "a delegation is not yet taken away"),
-            }
-            self.core.sleep(PAUSE).await;
-        }
+        self.have_undone(&request).await;
     }
 
     /// What is to be recalled; none: it has come back, is being recalled, or is not given yet.
@@ -184,13 +192,36 @@ impl Door {
             client.is_revoked = true;
             client.record.is_revoked = true;
         }
+        let (client, file) = (wanted.client, wanted.file);
+        self.states.borrow_mut().begin_revocation(client, file);
         // Before others get the file: a client that hears nothing of this must not reclaim the delegation
         // after a restart (RFC 8881, section 8.4.2.1).
         while let Err(error) = self.write_down(wanted.client).await {
             tracing::error!(%error, client = wanted.client, "a revocation waits to be written down");
             self.core.sleep(PAUSE).await;
         }
-        self.give_back(wanted.client, wanted.file).await;
+        self.give_back(client, file).await;
+        self.states.borrow_mut().end_revocation(client, file);
+    }
+
+    /// Somebody else than the file system wants a file back.
+    pub(super) fn want_back(&self, client: ClientId, file: Handle) {
+        self.wanted_back
+            .queue
+            .borrow_mut()
+            .push_back((client, file));
+        self.wanted_back.has_more.notify_one();
+    }
+
+    /// The next file that is wanted back so.
+    async fn next_wanted_back(&self) -> (ClientId, Handle) {
+        loop {
+            let next = self.wanted_back.queue.borrow_mut().pop_front();
+            if let Some(next) = next {
+                return next;
+            }
+            self.wanted_back.has_more.notified().await;
+        }
     }
 
     /// CB_RECALL. Returns whether the client has taken it: if not, it is told again.
@@ -371,12 +402,24 @@ fn arguments(
 pub(super) async fn keep(door: Rc<Door>) {
     loop {
         match door.fs.event().await {
-            Event::Recall { client, file, .. } => {
-                let door = Rc::clone(&door);
-                let core = door.core.clone();
-                drop(core.spawn(async move { door.recall(client, file).await }));
-            }
+            Event::Recall { client, file, .. } => begin(&door, client, file),
             other => tracing::warn!(?other, "an event that this door does not know"),
         }
     }
+}
+
+/// Has back what the door itself wants.
+pub(super) async fn keep_own(door: Rc<Door>) {
+    loop {
+        let (client, file) = door.next_wanted_back().await;
+        begin(&door, client, file);
+    }
+}
+
+fn begin(door: &Rc<Door>, client: ClientId, file: Handle) {
+    let of = Rc::clone(door);
+    drop(
+        door.core
+            .spawn(async move { of.recall(client, file).await }),
+    );
 }

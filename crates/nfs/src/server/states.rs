@@ -143,6 +143,9 @@ pub(super) struct States {
     delegations: BTreeMap<(Handle, ClientId), StateNum>,
     /// Delegations that the file system was asked for, and whether they are wanted back already.
     granting: BTreeMap<(Handle, ClientId), bool>,
+    /// Delegations that are being taken away: the file system is told by file and client, and a newer
+    /// one would go with them.
+    revoking: BTreeSet<(Handle, ClientId)>,
     of_client: BTreeMap<ClientId, BTreeSet<StateNum>>,
     of_file: BTreeMap<Handle, BTreeSet<StateNum>>,
     pub(super) owners: Owners,
@@ -175,6 +178,7 @@ impl States {
             of_owner: BTreeMap::new(),
             delegations: BTreeMap::new(),
             granting: BTreeMap::new(),
+            revoking: BTreeSet::new(),
             of_client: BTreeMap::new(),
             of_file: BTreeMap::new(),
             owners: Owners::default(),
@@ -252,11 +256,22 @@ impl States {
     /// A delegation is about to be asked for; returns whether none was before.
     pub(super) fn begin_grant(&mut self, client: ClientId, file: Handle) -> bool {
         let key = (file, client);
-        if self.delegations.contains_key(&key) || self.granting.contains_key(&key) {
+        let is_known = self.delegations.contains_key(&key) || self.granting.contains_key(&key);
+        if is_known || self.revoking.contains(&key) {
             return false;
         }
         self.granting.insert(key, false);
         true
+    }
+
+    /// A delegation is about to be taken away: until that has ended no other is given.
+    pub(super) fn begin_revocation(&mut self, client: ClientId, file: Handle) {
+        self.revoking.insert((file, client));
+    }
+
+    /// It has been taken away.
+    pub(super) fn end_revocation(&mut self, client: ClientId, file: Handle) {
+        self.revoking.remove(&(file, client));
     }
 
     /// A delegation is wanted back: it is not to be given, if it was only asked for so far.
@@ -266,14 +281,24 @@ impl States {
         }
     }
 
-    /// It was answered; returns whether the delegation is wanted back already.
-    pub(super) fn end_grant(&mut self, client: ClientId, file: Handle) -> bool {
-        self.granting.remove(&(file, client)).unwrap_or(false)
+    /// Whether a delegation that was asked for is wanted back already.
+    pub(super) fn is_wanted_in_grant(&self, client: ClientId, file: Handle) -> bool {
+        self.granting.get(&(file, client)).copied().unwrap_or(false)
+    }
+
+    /// It was given and recorded, or is the file system's again.
+    pub(super) fn end_grant(&mut self, client: ClientId, file: Handle) {
+        self.granting.remove(&(file, client));
     }
 
     /// Whether a client holds anything.
     pub(super) fn holds_something(&self, client: ClientId) -> bool {
         self.of_client.contains_key(&client)
+    }
+
+    /// How much a client holds.
+    pub(super) fn count_of(&self, client: ClientId) -> usize {
+        self.of_client.get(&client).map_or(0, BTreeSet::len)
     }
 
     /// What a client holds.
@@ -349,12 +374,13 @@ impl States {
         self.get(num).is_some() && self.stateid(num).other == stateid.other
     }
 
-    /// A lock is no more one under this open; returns whether it is under another one.
+    /// A lock that is under another open too is no more one under this one; returns whether it is. What
+    /// is under no other stays until its bytes are unlocked.
     pub(super) fn leave_open(&mut self, lock: StateNum, open: StateNum) -> bool {
         match self.get_mut(lock).map(|state| &mut state.held) {
-            Some(Held::Lock { opens, .. }) => {
+            Some(Held::Lock { opens, .. }) if opens.iter().any(|other| *other != open) => {
                 opens.remove(&open);
-                !opens.is_empty()
+                true
             }
             _ => false,
         }

@@ -42,6 +42,15 @@ pub(super) fn of_error(error: Error) -> Nfsstat4 {
     }
 }
 
+/// What an error is on the wire of a minor version: 4.0 has no code for an object of another kind (RFC
+/// 7530, section 13.1).
+pub(super) fn of_error_in(minor: u32, error: Error) -> Nfsstat4 {
+    match of_error(error) {
+        Nfsstat4::NFS4ERR_WRONG_TYPE if minor == 0 => Nfsstat4::NFS4ERR_INVAL,
+        status => status,
+    }
+}
+
 /// What bytes that are no name are on the wire.
 pub(super) fn of_name(error: NameError) -> Nfsstat4 {
     match error {

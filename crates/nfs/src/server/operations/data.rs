@@ -2,8 +2,8 @@
 
 use files::{Answer, Caller, Error, Handle, Range, Request, Share, Stability};
 
+use crate::server::IO_MAX;
 use crate::server::compound::{Compound, put};
-use crate::server::{IO_MAX, status};
 use crate::wire::*;
 use crate::xdr::Encoder;
 
@@ -83,17 +83,23 @@ impl Compound<'_> {
         }
     }
 
-    /// An error of reading or writing: kinds have codes of their own in 4.0, and opens of others deny
-    /// as locks do.
+    /// Asks for something of a file's data.
+    pub(super) async fn ask_of_data(
+        &self,
+        caller: &Caller,
+        request: Request,
+    ) -> Result<Answer, Nfsstat4> {
+        let answer = self.door.fs.call(caller, request).await;
+        answer.map_err(|error| self.of_data(error))
+    }
+
+    /// An error of what is done with a file's data: opens of others deny as locks do (RFC 8881, section
+    /// 15.2), and a symbolic link has no data.
     fn of_data(&self, error: files::Error) -> Nfsstat4 {
         match error {
             files::Error::ShareDenied => Nfsstat4::NFS4ERR_LOCKED,
-            files::Error::IsSymlink if self.minor == 0 => Nfsstat4::NFS4ERR_INVAL,
-            files::Error::WrongKind | files::Error::IsSymlink if self.minor > 0 => {
-                Nfsstat4::NFS4ERR_WRONG_TYPE
-            }
-            files::Error::WrongKind => Nfsstat4::NFS4ERR_INVAL,
-            other => status::of_error(other),
+            files::Error::IsSymlink => self.of_error(files::Error::WrongKind),
+            other => self.of_error(other),
         }
     }
 
@@ -116,7 +122,7 @@ impl Compound<'_> {
             let done = fs.write(&caller, file, of.offset, data, stability).await;
             done.map_err(|error| self.of_data(error))
         };
-        let done = self.door.settling(file, write).await?;
+        let done = self.door.settling(&[file], write).await?;
         Ok(Write4Resok {
             count: done.len as u32,
             committed: of.stable,

@@ -1,6 +1,6 @@
 //! DELEGRETURN.
 
-use files::Request;
+use files::{Error, Request};
 
 use crate::server::compound::Compound;
 use crate::server::states::Held;
@@ -19,12 +19,21 @@ impl Compound<'_> {
             (state.client, states.stateid(num))
         };
         let caller = self.caller(file)?;
-        self.ask(&caller, Request::ReturnDelegation { file, client })
-            .await?;
-        let mut states = self.door.states.borrow_mut();
-        // The client may have been forgotten meanwhile, and the place be another one's.
-        if states.is_still(num, &stateid) {
-            states.remove(num);
+        let request = Request::ReturnDelegation { file, client };
+        match self.door.fs.call(&caller, request).await {
+            // What has ended, or is not held, has come back too.
+            Ok(_) | Err(Error::NotHeld | Error::Stale) => {}
+            Err(error) => return Err(self.of_error(error)),
+        }
+        let removed = {
+            let mut states = self.door.states.borrow_mut();
+            // The client may have been forgotten meanwhile, and the place be another one's.
+            let is_still = states.is_still(num, &stateid);
+            is_still.then(|| states.remove(num)).flatten()
+        };
+        // It was taken away meanwhile, and there is nothing left for the client to free.
+        if removed.is_some_and(|state| state.is_revoked) {
+            self.door.acknowledged(client).await?;
         }
         Ok(())
     }

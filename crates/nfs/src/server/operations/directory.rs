@@ -18,16 +18,13 @@ impl Compound<'_> {
             return Err(Nfsstat4::NFS4ERR_INVAL);
         }
         let caller = self.changer(directory)?;
-        let create = || {
-            let request = Request::Create {
-                directory,
-                name: name.clone(),
-                new: new.clone(),
-                attributes,
-            };
-            self.ask(&caller, request)
+        let request = Request::Create {
+            directory,
+            name,
+            new,
+            attributes,
         };
-        let created = self.door.settling(directory, create).await?;
+        let created = self.ask(&caller, request).await?;
         let Answer::Created {
             handle, directory, ..
         } = created
@@ -54,7 +51,8 @@ impl Compound<'_> {
             };
             self.ask(&caller, request)
         };
-        match self.door.settling(directory, remove).await? {
+        let names = [(directory, &name)];
+        match self.door.settling_names(&names, remove).await? {
             Answer::Changed(info) => Ok(Remove4Resok {
                 cinfo: change(info),
             }),
@@ -77,7 +75,8 @@ impl Compound<'_> {
             };
             self.ask(&caller, request)
         };
-        match self.door.settling(from, rename).await? {
+        let names = [(from, &from_name), (to, &to_name)];
+        match self.door.settling_names(&names, rename).await? {
             Answer::Renamed { from, to } => Ok(Rename4Resok {
                 source_cinfo: change(from),
                 target_cinfo: change(to),

@@ -1,19 +1,18 @@
 //! GETATTR, VERIFY and NVERIFY.
 
 use files::{
-    Answer, Attributes, Caller, Error, FileId, FsStat, Handle, Holder, Kind, Mode, Range, Request,
-    SetAttributes, SetTime, Timestamp, VolumeId,
+    Answer, Attributes, Caller, FileId, FsStat, Handle, Holder, Kind, Mode, Request, SetAttributes,
+    SetTime, Timestamp, VolumeId,
 };
 
 use crate::server::attributes::{Context, OwnerTexts, supported, value, wants_room};
 use crate::server::compound::{Compound, put};
 use crate::server::handles::{HANDLE_LEN, Place};
-use crate::server::status;
 use crate::wire::*;
 use crate::xdr::{Encoder, from_bytes};
 
 /// What writing changes.
-const WRITTEN: Bitmap4 = Bitmap4::of(&[
+pub(super) const WRITTEN: Bitmap4 = Bitmap4::of(&[
     FATTR4_CHANGE,
     FATTR4_SIZE,
     FATTR4_TIME_MODIFY,
@@ -137,7 +136,9 @@ impl Compound<'_> {
                 )
             }
             None if still_has && !self.door.settle(object).await => {
-                return Err(self.have_back(object).await);
+                // Whoever asks wants the file: it comes back meanwhile.
+                self.door.want_back(client, object);
+                return Err(Nfsstat4::NFS4ERR_DELAY);
             }
             _ => Request::GetAttributes(object),
         };
@@ -150,17 +151,6 @@ impl Compound<'_> {
             of.size = size;
         }
         Ok(of)
-    }
-
-    /// Has a file back from who does not say what it has written: whoever reads it wants that.
-    async fn have_back(&self, file: Handle) -> Nfsstat4 {
-        let range = Range { offset: 0, len: 1 };
-        let fs = &self.door.fs;
-        match fs.read(&Caller::ROOT, file, range, &mut Vec::new()).await {
-            // It has come back.
-            Ok(_) | Err(Error::Delay | Error::Grace) => Nfsstat4::NFS4ERR_DELAY,
-            Err(error) => status::of_error(error),
-        }
     }
 
     fn described(

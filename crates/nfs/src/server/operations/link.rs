@@ -51,7 +51,7 @@ impl Compound<'_> {
             };
             self.ask(&caller, request)
         };
-        match self.door.settling(object, link).await? {
+        match self.door.settling(&[object], link).await? {
             Answer::Changed(info) => Ok(Link4Resok {
                 cinfo: change(info),
             }),

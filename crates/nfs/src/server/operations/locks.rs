@@ -52,18 +52,24 @@ impl Compound<'_> {
         let lock = lock(of.locktype, of.offset, of.length)?;
         let client = self.lock_client(&of.locker)?;
         self.door.may_claim(client, of.reclaim).await?;
-        let before = self.locker(&of.locker, file, client)?;
-        let _open = self.door.turns.take(before.open_owner, file).await;
-        let _lock = self.door.turns.take(before.owner.number, file).await;
-        // The open may have been closed meanwhile.
-        let locker = self.locker(&of.locker, file, client)?;
         let needs = match lock.kind {
             LockKind::Read => Share::READ,
             LockKind::Write => Share::WRITE,
         };
+        let (_open, _lock, locker) = loop {
+            let before = self.locker(&of.locker, (file, client), needs)?;
+            let open = self.door.turns.take(before.open_owner, file).await;
+            let lock = self.door.turns.take(before.owner.number, file).await;
+            // The open may have been closed meanwhile, and another one be it that allows the lock.
+            let locker = self.locker(&of.locker, (file, client), needs)?;
+            if locker.open_owner == before.open_owner {
+                break (open, lock, locker);
+            }
+        };
         if !locker.access.contains(needs) {
             return Err(Nfsstat4::NFS4ERR_OPENMODE.into());
         }
+        self.may_hold(client, locker.owner.number, file)?;
         let holder = Holder {
             client,
             owner: locker.owner.number,
@@ -113,11 +119,12 @@ impl Compound<'_> {
         }
     }
 
+    /// Who locks, and the open that the lock comes under: of those of a lock-owner one that allows it.
     fn locker(
         &self,
         of: &Locker4<'_>,
-        file: Handle,
-        client: ClientId,
+        (file, client): (Handle, ClientId),
+        needs: Share,
     ) -> Result<Locker<'_>, Nfsstat4> {
         let (num, new_owner) = match of {
             Locker4::OpenOwner(open) => (
@@ -134,7 +141,14 @@ impl Compound<'_> {
             .ok_or(bad)?;
         let (open, known_owner) = match (&state.held, new_owner) {
             (Held::Open(_), Some(_)) => (num, None),
-            (Held::Lock { owner, opens }, None) => (*opens.first().ok_or(bad)?, Some(*owner)),
+            (Held::Lock { owner, opens }, None) => {
+                let allows = |num: &&StateNum| {
+                    let held = states.get(**num).map(|state| &state.held);
+                    matches!(held, Some(Held::Open(open)) if open.access.contains(needs))
+                };
+                let open = opens.iter().find(allows).or_else(|| opens.first());
+                (*open.ok_or(bad)?, Some(*owner))
+            }
             _ => return Err(bad),
         };
         let Some(Held::Open(opened)) = states.get(open).map(|state| &state.held) else {
@@ -172,7 +186,7 @@ impl Compound<'_> {
             }
             return Err(match refused {
                 Error::Locked(conflict) => Refused::Denied(conflict),
-                other => Refused::Status(status::of_error(other)),
+                other => Refused::Status(self.of_error(other)),
             });
         }
     }

@@ -1,8 +1,8 @@
 //! OPEN, OPEN_CONFIRM, OPEN_DOWNGRADE, CLOSE.
 
 use files::{
-    Access, Answer, Attributes, Caller, CreateHow, Delegation, Handle, Holder, Kind, LockRange,
-    Request, Share, allowed,
+    Access, Answer, Attributes, Caller, CreateHow, Delegation, Error, Handle, Holder, Kind,
+    LockRange, Once, Request, Share, allowed,
 };
 
 use crate::server::attributes::to_set;
@@ -20,6 +20,11 @@ struct Opened {
     directory: ChangeInfo4,
     set: Bitmap4,
     is_new: bool,
+    /// Whether it was there, and is to be emptied when it is open.
+    is_to_empty: bool,
+    /// Whether a delegation of the client's is its permission: the file was opened under that, whatever
+    /// its mode is by now (RFC 8881, section 10.2).
+    is_delegated: bool,
 }
 
 /// No change, of nothing.
@@ -64,9 +69,10 @@ impl Compound<'_> {
         }
         let opened = self.locate(of, client).await?;
         let caller = self.caller(opened.file)?;
-        self.may_open(&opened, &caller, access, is_claim)?;
+        self.may_open(&opened, &caller, access, is_claim || opened.is_delegated)?;
         let owner = self.door.owner(client, OwnerKind::Open, &of.owner.owner);
         let _turn = self.door.turns.take(owner.number, opened.file).await;
+        self.may_hold(client, owner.number, opened.file)?;
         let holder = Holder {
             client,
             owner: owner.number,
@@ -86,8 +92,12 @@ impl Compound<'_> {
             };
             self.ask(&judged, request)
         };
-        self.door.settling(opened.file, open).await?;
+        self.door.settling(&[opened.file], open).await?;
         self.door.still_there(client).await?;
+        if opened.is_to_empty {
+            self.empty(opened.file, caller, holder).await?;
+            self.door.still_there(client).await?;
+        }
         if is_claim {
             // Who was here before the restart is no ghost.
             self.door.states.borrow_mut().owners.confirm(owner.number);
@@ -118,6 +128,46 @@ impl Compound<'_> {
         Ok((answer, Place::Object(opened.file)))
     }
 
+    /// Cuts off all of a file that has just been opened. If that is refused, so is the OPEN: what it has
+    /// added to what the owner had open is taken back.
+    async fn empty(&self, file: Handle, caller: Caller, holder: Holder) -> Result<(), Nfsstat4> {
+        let size = Some(0);
+        let set = files::SetAttributes {
+            size,
+            ..files::SetAttributes::default()
+        };
+        let caller = Caller {
+            holder: Some(holder),
+            // The operation's own key has the answer of its first half.
+            once: self.once().map(second_half),
+            ..caller
+        };
+        let cut = || self.ask_of_data(&caller, Request::SetAttributes(file, set));
+        let result = self.door.settling(&[file], cut).await;
+        let Err(status) = result else {
+            return Ok(());
+        };
+        let (access, deny) = {
+            let states = self.door.states.borrow();
+            let before = states.of_owner(holder.owner, file);
+            match before.and_then(|num| states.get(num)).map(|of| &of.held) {
+                Some(Held::Open(open)) => (open.access, open.deny),
+                _ => (Share::empty(), Share::empty()),
+            }
+        };
+        let request = Request::Downgrade {
+            file,
+            holder,
+            access,
+            deny,
+        };
+        self.door.have_undone(&request).await;
+        Err(match status {
+            Nfsstat4::NFS4ERR_LOCKED => Nfsstat4::NFS4ERR_SHARE_DENIED,
+            other => other,
+        })
+    }
+
     /// Whether this is an OPEN again that has made its file before a restart of the server (RFC
     /// 8881, section 2.10.6.5).
     async fn is_repeat(&self, of: &Open4Args<'_>) -> Result<bool, Nfsstat4> {
@@ -140,14 +190,12 @@ impl Compound<'_> {
             OpenClaim4::ClaimDelegateCur(claim) => {
                 let how = Openflag4::Default(Opentype4::OPEN4_NOCREATE);
                 let opened = self.by_name(&claim.file, &how).await?;
-                self.has_delegation(&claim.delegate_stateid, client, opened.file)?;
-                Ok(opened)
+                self.under(&claim.delegate_stateid, client, of.share_access, opened)
             }
             OpenClaim4::ClaimPrevious(_) | OpenClaim4::ClaimFh => self.by_handle(&of.openhow).await,
             OpenClaim4::ClaimDelegCurFh(stateid) => {
                 let opened = self.by_handle(&of.openhow).await?;
-                self.has_delegation(stateid, client, opened.file)?;
-                Ok(opened)
+                self.under(stateid, client, of.share_access, opened)
             }
             // Delegations end with their clients.
             OpenClaim4::ClaimDelegatePrev(_) | OpenClaim4::ClaimDelegPrevFh => {
@@ -156,22 +204,35 @@ impl Compound<'_> {
         }
     }
 
-    /// Whether a stateid is that of a client's delegation of a file.
-    fn has_delegation(
+    /// A file that was opened under a client's delegation of it.
+    ///
+    /// # Errors
+    /// BAD_STATEID: the stateid is not that of such a delegation, or that is for reading alone.
+    fn under(
         &self,
         given: &Stateid4,
         client: ClientId,
-        file: Handle,
-    ) -> Result<(), Nfsstat4> {
+        access: u32,
+        opened: Opened,
+    ) -> Result<Opened, Nfsstat4> {
         let stateid = self.stateid(given)?;
         let states = self.door.states.borrow();
+        let bad = Nfsstat4::NFS4ERR_BAD_STATEID;
         let Named::State(num) = states.find(&stateid, Some(client))? else {
-            return Err(Nfsstat4::NFS4ERR_BAD_STATEID);
+            return Err(bad);
         };
-        let is_it = states.get(num).is_some_and(|state| {
-            state.file == file && matches!(state.held, Held::Delegation { .. })
-        });
-        is_it.then_some(()).ok_or(Nfsstat4::NFS4ERR_BAD_STATEID)
+        let state = states.get(num).filter(|state| state.file == opened.file);
+        let Some(Held::Delegation { kind, .. }) = state.map(|state| &state.held) else {
+            return Err(bad);
+        };
+        let writes = access & OPEN4_SHARE_ACCESS_WRITE != 0;
+        if writes && *kind == Delegation::Read {
+            return Err(bad);
+        }
+        Ok(Opened {
+            is_delegated: true,
+            ..opened
+        })
     }
 
     async fn by_handle(&self, how: &Openflag4<'_>) -> Result<Opened, Nfsstat4> {
@@ -187,6 +248,8 @@ impl Compound<'_> {
                 directory: UNCHANGED,
                 set: Bitmap4::EMPTY,
                 is_new: false,
+                is_to_empty: false,
+                is_delegated: false,
             }),
             _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
         }
@@ -214,17 +277,24 @@ impl Compound<'_> {
             }
             Createhow4::Exclusive41(_) => return Err(Nfsstat4::NFS4ERR_INVAL),
         };
-        let caller = self.changer(directory)?;
-        let create = || {
-            let request = Request::CreateFile {
-                directory,
-                name: name.clone(),
-                how,
-                attributes,
-            };
-            self.ask(&caller, request)
+        // A file that is there is emptied when all else has let it be opened, and a new one is empty.
+        let empties = how == CreateHow::Unchecked && attributes.size == Some(0);
+        let attributes = files::SetAttributes {
+            size: attributes.size.filter(|size| *size != 0),
+            ..attributes
         };
-        let created = self.door.settling(directory, create).await;
+        let caller = self.changer(directory)?;
+        let request = Request::CreateFile {
+            directory,
+            name,
+            how,
+            attributes,
+        };
+        let created = match self.door.fs.call(&caller, request).await {
+            // So that a 4.0 client looks at what the name leads to.
+            Err(Error::WrongKind) if self.minor == 0 => Err(Nfsstat4::NFS4ERR_SYMLINK),
+            created => created.map_err(|error| self.of_error(error)),
+        };
         let Answer::Created {
             handle,
             attributes: of,
@@ -235,10 +305,11 @@ impl Compound<'_> {
             return Err(Nfsstat4::NFS4ERR_SERVERFAULT);
         };
         // Of the attributes for a file that was there already, only the end was set.
-        let set = match (is_new, attributes.size) {
+        let is_to_empty = empties && !is_new;
+        let set = match (is_new, is_to_empty) {
             (true, _) => set,
-            (false, Some(0)) => Bitmap4::of(&[FATTR4_SIZE]),
-            (false, _) => Bitmap4::EMPTY,
+            (false, true) => Bitmap4::of(&[FATTR4_SIZE]),
+            (false, false) => Bitmap4::EMPTY,
         };
         Ok(Opened {
             file: handle,
@@ -246,6 +317,8 @@ impl Compound<'_> {
             directory: change(info),
             set,
             is_new,
+            is_to_empty,
+            is_delegated: false,
         })
     }
 
@@ -269,6 +342,8 @@ impl Compound<'_> {
                 directory: UNCHANGED,
                 set: Bitmap4::EMPTY,
                 is_new: false,
+                is_to_empty: false,
+                is_delegated: false,
             }),
             _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
         }
@@ -291,7 +366,7 @@ impl Compound<'_> {
         opened: &Opened,
         caller: &Caller,
         access: Share,
-        is_reclaim: bool,
+        was_judged: bool,
     ) -> Result<(), Nfsstat4> {
         match opened.attributes.kind {
             Kind::File => {}
@@ -308,7 +383,7 @@ impl Compound<'_> {
         if export.is_some_and(|export| export.read_only) && access.contains(Share::WRITE) {
             return Err(Nfsstat4::NFS4ERR_ROFS);
         }
-        if opened.is_new || is_reclaim {
+        if opened.is_new || was_judged {
             return Ok(());
         }
         let granted = allowed(caller, &opened.attributes);
@@ -596,6 +671,12 @@ impl Compound<'_> {
             open_stateid: states.changed(num),
         })
     }
+}
+
+/// The key of what an operation does after what its own key is for.
+fn second_half(of: Once) -> Once {
+    let operation = of.operation | 1 << 31;
+    Once { operation, ..of }
 }
 
 /// What an open is for, and what others must not.

@@ -120,8 +120,19 @@ impl Compound<'_> {
             if entries.is_empty() {
                 return Ok(true);
             }
-            for entry in &entries {
-                let described = self.entry(directory, entry, &of.attr_request).await?;
+            for (at, entry) in entries.iter().enumerate() {
+                let described = match self.entry(directory, entry, &of.attr_request).await {
+                    Ok(described) => described,
+                    Err(status) => {
+                        self.want_back_all(directory, &entries[at..], status);
+                        // What is told already is worth telling.
+                        return if page.is_empty {
+                            Err(status)
+                        } else {
+                            Ok(false)
+                        };
+                    }
+                };
                 if !page.put(
                     entry.cookie,
                     &entry.name,
@@ -135,6 +146,28 @@ impl Compound<'_> {
             }
             if is_end {
                 return Ok(true);
+            }
+        }
+    }
+
+    /// A client has not said what it has written into the first of some entries: it is not asked about
+    /// the others that it writes, one after the other, but has to give them all back.
+    fn want_back_all(&self, directory: Handle, entries: &[DirEntry], status: Nfsstat4) {
+        let writer = |entry: &DirEntry| {
+            let object = Handle {
+                file: entry.file,
+                ..directory
+            };
+            let writer = self.door.states.borrow().writer(object, self.client);
+            writer.map(|(_, client, _)| (client, object))
+        };
+        let silent = entries.first().and_then(writer).map(|(client, _)| client);
+        let Some(silent) = silent.filter(|_| status == Nfsstat4::NFS4ERR_DELAY) else {
+            return;
+        };
+        for (client, object) in entries.iter().filter_map(writer) {
+            if client == silent {
+                self.door.want_back(client, object);
             }
         }
     }

@@ -33,11 +33,8 @@ impl Compound<'_> {
                 holder => holder?,
             };
         }
-        self.door
-            .settling(object, || {
-                self.ask(&caller, Request::SetAttributes(object, set))
-            })
-            .await?;
+        let set = || self.ask_of_data(&caller, Request::SetAttributes(object, set));
+        self.door.settling(&[object], set).await?;
         Ok(mask)
     }
 

@@ -7,6 +7,10 @@ use crate::server::handles::Place;
 use crate::wire::*;
 use crate::xdr::Encoder;
 
+/// Bytes of a COPY at most: nobody else gets at the target meanwhile. The client is told how many there
+/// were, and asks for the rest (RFC 7862, section 15.2.3).
+const COPY_MAX: u64 = 64 << 20;
+
 impl Compound<'_> {
     /// The current file to be written under a stateid, and for whom.
     async fn writer(&self, stateid: &Stateid4) -> Result<(Handle, Caller), Nfsstat4> {
@@ -21,18 +25,16 @@ impl Compound<'_> {
     pub(super) async fn allocate(&self, of: &Allocate4Args) -> Result<(), Nfsstat4> {
         let (file, caller) = self.writer(&of.aa_stateid).await?;
         let range = range(of.aa_offset, of.aa_length)?;
-        self.ask(&caller, Request::Allocate(file, range))
-            .await
-            .map(drop)
+        let allocate = || self.ask_of_data(&caller, Request::Allocate(file, range));
+        self.door.settling(&[file], allocate).await.map(drop)
     }
 
     /// DEALLOCATE (RFC 7862, section 15.4).
     pub(super) async fn deallocate(&self, of: &Deallocate4Args) -> Result<(), Nfsstat4> {
         let (file, caller) = self.writer(&of.da_stateid).await?;
         let range = range(of.da_offset, of.da_length)?;
-        self.ask(&caller, Request::Deallocate(file, range))
-            .await
-            .map(drop)
+        let free = || self.ask_of_data(&caller, Request::Deallocate(file, range));
+        self.door.settling(&[file], free).await.map(drop)
     }
 
     /// SEEK (RFC 7862, section 15.11).
@@ -45,10 +47,8 @@ impl Compound<'_> {
             DataContent4::NFS4_CONTENT_HOLE => SeekFor::Hole,
             _ => return Err(Nfsstat4::NFS4ERR_UNION_NOTSUPP),
         };
-        match self
-            .ask(&caller, Request::Seek(file, of.sa_offset, what))
-            .await?
-        {
+        let seek = || self.ask_of_data(&caller, Request::Seek(file, of.sa_offset, what));
+        match self.door.settling(&[file], seek).await? {
             Answer::Seek(done) => Ok(SeekRes4 {
                 sr_eof: done.is_end,
                 sr_offset: done.offset,
@@ -71,9 +71,9 @@ impl Compound<'_> {
         if from.volume != to.volume {
             return Err(Nfsstat4::NFS4ERR_XDEV);
         }
-        self.holder_for(source, from, Share::READ)?;
         let mut caller = self.changer(to)?;
         caller.once = None;
+        caller.source = self.holder_for(source, from, Share::READ)?;
         caller.holder = self.holder_for(destination, to, Share::WRITE)?;
         Ok((from, to, caller))
     }
@@ -99,12 +99,16 @@ impl Compound<'_> {
             from,
             range: Range {
                 offset: of.ca_src_offset,
-                len: of.ca_count,
+                len: match of.ca_count {
+                    0 => COPY_MAX,
+                    count => count.min(COPY_MAX),
+                },
             },
             to,
             offset: of.ca_dst_offset,
         };
-        let Answer::Copied(count) = self.ask(&caller, request).await? else {
+        let copy = || self.ask_of_data(&caller, request.clone());
+        let Answer::Copied(count) = self.door.settling(&[from, to], copy).await? else {
             return Err(Nfsstat4::NFS4ERR_SERVERFAULT);
         };
         // What was copied is made durable at once, so that a client need not ask for that.
@@ -139,7 +143,8 @@ impl Compound<'_> {
             to,
             offset: of.cl_dst_offset,
         };
-        self.ask(&caller, request).await.map(drop)
+        let clone = || self.ask_of_data(&caller, request.clone());
+        self.door.settling(&[from, to], clone).await.map(drop)
     }
 
     /// IO_ADVISE (RFC 7862, section 15.5): no advice is taken, which the answer says.

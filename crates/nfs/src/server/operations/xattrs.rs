@@ -50,7 +50,8 @@ impl Compound<'_> {
             value: of.sxa_value.to_vec(),
             how,
         };
-        match self.ask(&caller, request).await? {
+        let set = || self.ask(&caller, request.clone());
+        match self.door.settling(&[object], set).await? {
             Answer::Changed(info) => Ok(change(info)),
             _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
         }
@@ -91,8 +92,7 @@ impl Compound<'_> {
         let request = Request::ListXattrs {
             object,
             cookie,
-            // Each name is padded.
-            bytes_max: u32::try_from(room.saturating_sub(3)).unwrap_or(u32::MAX),
+            bytes_max: u32::try_from(room).unwrap_or(u32::MAX),
         };
         let answer = self.ask(&caller, request).await?;
         let Answer::Names {
@@ -103,9 +103,9 @@ impl Compound<'_> {
         else {
             return Err(Nfsstat4::NFS4ERR_SERVERFAULT);
         };
-        let size = |name: &files::Name| 4 + name.len().next_multiple_of(4);
-        let fits = names.iter().map(size).sum::<usize>() <= room;
-        if !fits || (names.is_empty() && !is_end) {
+        let size = names.iter().map(files::Name::listed_len).sum::<usize>();
+        // One name is told however long it is.
+        if size > room {
             return Err(Nfsstat4::NFS4ERR_TOOSMALL);
         }
         Ok((names, cookie, is_end))
@@ -119,10 +119,8 @@ impl Compound<'_> {
         let object = self.object()?;
         let caller = self.changer(object)?;
         let name = name(&of.rxa_name)?;
-        match self
-            .ask(&caller, Request::RemoveXattr(object, name))
-            .await?
-        {
+        let remove = || self.ask(&caller, Request::RemoveXattr(object, name.clone()));
+        match self.door.settling(&[object], remove).await? {
             Answer::Changed(info) => Ok(change(info)),
             _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
         }

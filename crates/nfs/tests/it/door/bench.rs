@@ -656,6 +656,36 @@ impl Client {
         self.wire.ask(1, &all).await
     }
 
+    /// Operations of 4.2 on slot 0.
+    pub(super) async fn call_2(&self, operations: &[NfsArgop4<'_>]) -> Done {
+        let sequence = {
+            let mut slots = self.slots.borrow_mut();
+            slots[0] += 1;
+            slots[0]
+        };
+        let mut all = vec![self.sequence(0, sequence, false)];
+        all.extend_from_slice(operations);
+        self.wire.call(2, &all).await
+    }
+
+    /// A file's size, looked up in the root directory.
+    pub(super) async fn size(&self, name: &str) -> u64 {
+        let attr_request = Bitmap4::of(&[FATTR4_SIZE]);
+        let getattr = NfsArgop4::Getattr(Getattr4Args { attr_request });
+        let done = self
+            .call(&[NfsArgop4::Putrootfh, lookup(name), getattr])
+            .await
+            .ok();
+        let NfsResop4::Getattr(Ok(of)) = done.result(3) else {
+            panic!("{done:?}");
+        };
+        let mut attributes = of.obj_attributes.attributes();
+        match attributes.next() {
+            Some(Ok(Attribute::Size(size))) => size,
+            other => panic!("{other:?}"),
+        }
+    }
+
     /// The flags of a SEQUENCE.
     pub(super) async fn flags(&self) -> u32 {
         match self.call(&[]).await.ok().result(0) {
@@ -749,6 +779,32 @@ pub(super) fn set_mode() -> NfsArgop4<'static> {
             attrmask: Bitmap4::of(&[FATTR4_MODE]),
             attr_vals: Opaque(&[0, 0, 1, 0x80]),
         },
+    })
+}
+
+/// SETATTR of the size, to none.
+pub(super) fn cut(stateid: &Stateid4) -> NfsArgop4<'static> {
+    NfsArgop4::Setattr(Setattr4Args {
+        stateid: stateid.clone(),
+        obj_attributes: no_size(),
+    })
+}
+
+/// A size of 0.
+pub(super) fn no_size() -> Fattr4<'static> {
+    Fattr4 {
+        attrmask: Bitmap4::of(&[FATTR4_SIZE]),
+        attr_vals: Opaque(&[0; 8]),
+    }
+}
+
+/// WRITE from the first byte on.
+pub(super) fn write<'a>(stateid: &Stateid4, data: &'a [u8]) -> NfsArgop4<'a> {
+    NfsArgop4::Write(Write4Args {
+        stateid: stateid.clone(),
+        offset: 0,
+        stable: StableHow4::FILE_SYNC4,
+        data: data.into(),
     })
 }
 

@@ -187,3 +187,151 @@ fn the_grace_period_is_ended_until_it_is_over() {
     assert_eq!((rig.fs.failed(), rig.door().is_in_grace()), (3, false));
     rig.run(move |_| async move { client.open("f", READ).await });
 }
+
+/// A client that has opened a file so, and is silent for longer than its lease.
+async fn lapsed(env: &Env, name: &str, access: u32, deny: u32) -> Client {
+    let silent = Client::new(env, "silent").await;
+    silent.make(name).await;
+    let NfsArgop4::Open(mut of) = open(name, "o", access) else {
+        unreachable!()
+    };
+    of.share_deny = deny;
+    let opens = [NfsArgop4::Putrootfh, NfsArgop4::Open(of)];
+    silent.call(&opens).await.ok();
+    env.core.sleep(LEASE * 2).await;
+    silent
+}
+
+/// RFC 8881, section 8.3: whatever the operation, who has lost its lease is in nobody's way.
+#[test]
+fn no_operation_is_refused_for_the_sake_of_who_has_lost_its_lease() {
+    let range = |stateid: Stateid4| Allocate4Args {
+        aa_stateid: stateid,
+        aa_offset: 0,
+        aa_length: 1,
+    };
+    let pair = |of: &mut Vec<NfsArgop4<'static>>, last| {
+        of.extend([NfsArgop4::Putrootfh, lookup("g"), NfsArgop4::Savefh]);
+        of.extend([NfsArgop4::Putrootfh, lookup("f"), last]);
+    };
+    type Plan = (u32, u32, Vec<NfsArgop4<'static>>);
+    let one = |last| vec![NfsArgop4::Putrootfh, lookup("f"), last];
+    let (mut copies, mut clones, mut copied) = (Vec::new(), Vec::new(), Vec::new());
+    let copy = || {
+        NfsArgop4::Copy(Copy4Args {
+            ca_src_stateid: ANONYMOUS,
+            ca_dst_stateid: ANONYMOUS,
+            ca_src_offset: 0,
+            ca_dst_offset: 0,
+            ca_count: 0,
+            ca_consecutive: true,
+            ca_synchronous: true,
+            ca_source_server: Vec::new(),
+        })
+    };
+    pair(&mut copies, copy());
+    pair(
+        &mut clones,
+        NfsArgop4::Clone(Clone4Args {
+            cl_src_stateid: ANONYMOUS,
+            cl_dst_stateid: ANONYMOUS,
+            cl_src_offset: 0,
+            cl_dst_offset: 0,
+            cl_count: 0,
+        }),
+    );
+    // The source is the other's.
+    copied.extend([NfsArgop4::Putrootfh, lookup("f"), NfsArgop4::Savefh]);
+    copied.extend([NfsArgop4::Putrootfh, lookup("g"), copy()]);
+    let (no_writes, no_reads) = (OPEN4_SHARE_DENY_WRITE, OPEN4_SHARE_DENY_READ);
+    let set = NfsArgop4::Setxattr(Setxattr4Args {
+        sxa_option: SetxattrOption4::SETXATTR4_EITHER,
+        sxa_key: "x".into(),
+        sxa_value: b"v".as_slice().into(),
+    });
+    let plans: Vec<Plan> = vec![
+        (WRITE, no_writes, one(NfsArgop4::Allocate(range(ANONYMOUS)))),
+        (
+            WRITE,
+            no_writes,
+            one(NfsArgop4::Deallocate(Deallocate4Args {
+                da_stateid: ANONYMOUS,
+                da_offset: 0,
+                da_length: 1,
+            })),
+        ),
+        (
+            WRITE,
+            no_reads,
+            one(NfsArgop4::Seek(Seek4Args {
+                sa_stateid: ANONYMOUS,
+                sa_offset: 0,
+                sa_what: DataContent4::NFS4_CONTENT_HOLE,
+            })),
+        ),
+        (WRITE, no_writes, copies),
+        (WRITE, no_writes, clones),
+        (WRITE, no_reads, copied),
+        (READ, 0, one(set)),
+        (WRITE, no_writes, one(cut(&ANONYMOUS))),
+    ];
+    for (access, deny, operations) in plans {
+        let mut rig = Rig::new();
+        rig.run(move |env| async move {
+            let other = Client::new(&env, "other").await;
+            other.make("g").await;
+            let makes = [
+                NfsArgop4::Putrootfh,
+                lookup("g"),
+                write(&ANONYMOUS, b"data"),
+            ];
+            other.call(&makes).await.ok();
+            let silent = Client::new(&env, "writer").await;
+            silent.make("f").await;
+            let fills = [
+                NfsArgop4::Putrootfh,
+                lookup("f"),
+                write(&ANONYMOUS, b"data"),
+            ];
+            silent.call(&fills).await.ok();
+            lapsed(&env, "f", access, deny).await;
+            let other = Client::new(&env, "another").await;
+            let done = other.call_2(&operations).await;
+            assert_eq!(done.status, Nfsstat4::NFS4_OK, "{operations:?}");
+        });
+    }
+}
+
+/// A client without a lease keeps what nobody wants, whatever is in the way of a name.
+#[test]
+fn who_is_in_nobodys_way_keeps_what_it_has() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let silent = lapsed(&env, "g", WRITE, 0).await;
+        let alive = Client::new(&env, "alive").await;
+        let third = Client::new(&env, "third").await;
+        alive.make("f").await;
+        let (_, delegation) = alive.open("f", READ).await;
+        assert!(delegation.is_some());
+        let remove = NfsArgop4::Remove(Remove4Args { target: "f".into() });
+        let rename = NfsArgop4::Rename(Rename4Args {
+            oldname: "f".into(),
+            newname: "h".into(),
+        });
+        let root = NfsArgop4::Putrootfh;
+        let delay = Nfsstat4::NFS4ERR_DELAY;
+        let removed = third.call(&[root.clone(), remove]).await;
+        assert_eq!(removed.status, delay);
+        let renamed = third.call(&[root, NfsArgop4::Savefh, rename]).await;
+        assert_eq!(renamed.status, delay);
+        assert_eq!(silent.flags().await, 0, "it is known, and has lost nothing");
+        // Who does have the name in question goes.
+        let remove = NfsArgop4::Remove(Remove4Args { target: "s".into() });
+        silent.make("s").await;
+        let (_, delegation) = silent.open("s", READ).await;
+        assert!(delegation.is_some());
+        env.core.sleep(LEASE * 2).await;
+        third.flags().await;
+        third.call(&[NfsArgop4::Putrootfh, remove]).await.ok();
+    });
+}

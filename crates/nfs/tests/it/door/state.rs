@@ -168,3 +168,69 @@ fn what_a_client_gets_while_it_is_forgotten_is_forgotten_too() {
         other.call(&operations).await.ok();
     });
 }
+
+/// RFC 8881, section 9.1.2: a lock-owner's lock needs an open that allows it, whichever of its opens.
+#[test]
+fn a_lock_is_judged_by_the_open_that_allows_it() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let client = Client::new(&env, "c").await;
+        client.make("f").await;
+        let none = OPEN4_SHARE_ACCESS_WANT_NO_DELEG;
+        let mut locked = None;
+        for (owner, access, kind) in [
+            ("o1", OPEN4_SHARE_ACCESS_READ, NfsLockType4::READ_LT),
+            ("o2", OPEN4_SHARE_ACCESS_WRITE, NfsLockType4::WRITE_LT),
+        ] {
+            let operations = [NfsArgop4::Putrootfh, open("f", owner, access | none)];
+            let (opened, _) = client.call(&operations).await.ok().opened(2);
+            let NfsArgop4::Lock(mut of) = lock(&opened, "l") else {
+                unreachable!()
+            };
+            (of.locktype, of.length) = (kind, 1);
+            let done = on_file(&client, "f", NfsArgop4::Lock(of)).await.ok();
+            let NfsResop4::Lock(Lock4Res::Nfs4Ok(of)) = done.result(3) else {
+                panic!("{done:?}");
+            };
+            locked = Some(of.lock_stateid);
+        }
+        let mut lock_stateid = locked.expect("two");
+        for kind in [NfsLockType4::WRITE_LT, NfsLockType4::READ_LT] {
+            let more = NfsArgop4::Lock(Lock4Args {
+                locktype: kind,
+                reclaim: false,
+                offset: 7,
+                length: 1,
+                locker: Locker4::LockOwner(ExistLockOwner4 {
+                    lock_stateid: lock_stateid.clone(),
+                    lock_seqid: 0,
+                }),
+            });
+            let done = on_file(&client, "f", more).await.ok();
+            let NfsResop4::Lock(Lock4Res::Nfs4Ok(of)) = done.result(3) else {
+                panic!("{done:?}");
+            };
+            lock_stateid = of.lock_stateid;
+        }
+    });
+}
+
+#[test]
+fn a_close_that_fails_is_repeated_whole() {
+    let mut rig = Rig::new();
+    let gate = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let client = Client::new(&env, "c").await;
+        client.make("f").await;
+        let (opened, _) = client.open("f", WITHOUT_DELEGATION).await;
+        on_file(&client, "f", lock(&opened, "l")).await.ok();
+        gate.fail(1, |request| matches!(request, Request::Unlock { .. }));
+        let failed = on_file(&client, "f", close(&opened)).await;
+        assert_eq!(failed.status, Nfsstat4::NFS4ERR_IO);
+        on_file(&client, "f", close(&opened)).await.ok();
+        // Nothing is locked any more.
+        let other = Client::new(&env, "d").await;
+        let (again, _) = other.open("f", WITHOUT_DELEGATION).await;
+        on_file(&other, "f", lock(&again, "other")).await.ok();
+    });
+}

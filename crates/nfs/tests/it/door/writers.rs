@@ -49,15 +49,6 @@ async fn look(client: &Client) -> Result<(u64, u64), Nfsstat4> {
     }
 }
 
-fn write<'a>(stateid: &Stateid4, data: &'a [u8]) -> NfsArgop4<'a> {
-    NfsArgop4::Write(Write4Args {
-        stateid: stateid.clone(),
-        offset: 0,
-        stable: StableHow4::FILE_SYNC4,
-        data: data.into(),
-    })
-}
-
 fn callbacks(client: &Client) -> usize {
     client.back.called.borrow().len()
 }
@@ -216,5 +207,111 @@ fn a_writer_writes_what_the_mode_forbids_since() {
             let writes = [NfsArgop4::Putrootfh, lookup("f"), write(stateid, b"x")];
             client.call(&writes).await.ok();
         }
+    });
+}
+
+/// RFC 8881, section 15.2: an open that denies reading is no matter of GETATTR.
+#[test]
+fn a_silent_writer_that_denies_reading_gives_the_file_back_too() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let first = Client::new(&env, "first").await;
+        let second = Client::new(&env, "second").await;
+        first.make("f").await;
+        let NfsArgop4::Open(mut of) = open("f", "o", BOTH) else {
+            unreachable!()
+        };
+        of.share_deny = OPEN4_SHARE_DENY_READ;
+        let opens = [NfsArgop4::Putrootfh, NfsArgop4::Open(of)];
+        let (_, delegation) = first.call(&opens).await.ok().opened_with(2);
+        let (delegation, true) = delegation.expect("nobody is in the way") else {
+            panic!("it is for reading");
+        };
+        first.back.on_call(move |call| match call.getattr {
+            Some(_) => Reaction::Lost,
+            None => Reaction::Answer(Nfsstat4::NFS4_OK),
+        });
+        assert_eq!(look(&second).await, Err(Nfsstat4::NFS4ERR_DELAY));
+        let back = first.back.clone();
+        until(&env, || back.recalls() == 1).await;
+        let gives = [
+            NfsArgop4::Putrootfh,
+            lookup("f"),
+            write(&delegation, b"late"),
+            delegreturn(&delegation),
+        ];
+        first.call(&gives).await.ok();
+        let (_, size) = look(&second).await.expect("it is back");
+        assert_eq!(size, 4);
+    });
+}
+
+/// A page of the root directory with sizes: names, the last cookie, and whether it is the last.
+async fn page(client: &Client, cookie: u64) -> Result<(Vec<String>, u64, bool), Nfsstat4> {
+    let readdir = NfsArgop4::Readdir(Readdir4Args {
+        cookie,
+        cookieverf: if cookie == 0 { [0; 8] } else { *b"vervain1" },
+        dircount: 0,
+        maxcount: 4096,
+        attr_request: Bitmap4::of(&[FATTR4_SIZE]),
+    });
+    let done = client.call(&[NfsArgop4::Putrootfh, readdir]).await;
+    if done.status != Nfsstat4::NFS4_OK {
+        return Err(done.status);
+    }
+    let NfsResop4::Readdir(Ok(of)) = done.result(2) else {
+        panic!("{done:?}");
+    };
+    let mut names = Vec::new();
+    let mut last = cookie;
+    for entry in &of.reply.entries.0 {
+        names.push(String::from_utf8_lossy(&entry.name).into_owned());
+        last = entry.cookie;
+    }
+    Ok((names, last, of.reply.eof))
+}
+
+#[test]
+fn a_directory_of_a_silent_writer_is_listed_after_one_lease() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let first = Client::new(&env, "first").await;
+        let second = Client::new(&env, "second").await;
+        let all = ["a", "b", "c", "d", "e", "f"];
+        for name in all {
+            first.make(name).await;
+            // The first is nobody's, so that a page can begin.
+            if name != "a" {
+                let opens = [NfsArgop4::Putrootfh, open(name, "o", BOTH)];
+                let (_, delegation) = first.call(&opens).await.ok().opened_with(2);
+                assert!(delegation.is_some_and(|(_, writes)| writes));
+            }
+        }
+        first.back.on_call(|_| Reaction::Lost);
+        let begun = env.core.now();
+        let (mut names, mut cookie, mut short) = (Vec::new(), 0, 0);
+        loop {
+            // Its lease goes on, and it hears nothing.
+            first.flags().await;
+            match page(&second, cookie).await {
+                Ok((more, last, is_end)) => {
+                    names.extend(more);
+                    cookie = last;
+                    if is_end {
+                        break;
+                    }
+                    short += 1;
+                }
+                Err(Nfsstat4::NFS4ERR_DELAY) => {
+                    env.core.sleep(Duration::from_secs(5)).await;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        names.sort();
+        assert_eq!(names, all);
+        assert!(short > 0, "what is known is told before the rest");
+        let took = env.core.now() - begun;
+        assert!(took < LEASE * 2, "{took:?}: one file after the other");
     });
 }

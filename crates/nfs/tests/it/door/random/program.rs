@@ -133,13 +133,13 @@ impl Program {
                 self.go_on_after_loss(&env, client).await;
                 continue;
             }
-            match self.random.u32(..20) {
+            match self.random.u32(..21) {
                 0..6 => self.open(&env, of).await,
                 6..9 => self.close(&env, of).await,
                 9 => self.downgrade(&env, of).await,
                 10..14 => self.lock(&env, of).await,
                 14 => self.unlock(&env, of).await,
-                15 => self.transfer(&env, of).await,
+                15 | 20 => self.transfer(&env, of).await,
                 16 => self.give_back(&env, client, file).await,
                 17 => {
                     self.peers[client].client.wire.close();

@@ -10,11 +10,12 @@ use super::model::Owner;
 use super::program::{FILES, Program};
 
 impl Program {
-    /// Reads or writes, by an open or by none.
+    /// Reads, writes, or cuts the file off, by an open or by none.
     pub(super) async fn transfer(&mut self, env: &Env, (of, file): (Owner, usize)) {
         let (client, _) = of;
         let writes = self.random.bool();
-        self.note(format!("transfer {of:?} of {file}: {writes}"));
+        let cuts = writes && self.random.bool();
+        self.note(format!("transfer {of:?} of {file}: {writes} {cuts}"));
         if self.is_gone(env, client).await {
             return;
         }
@@ -49,6 +50,7 @@ impl Program {
             }
         };
         let operation = match writes {
+            true if cuts => cut(&stateid),
             true => NfsArgop4::Write(Write4Args {
                 stateid,
                 offset: 0,
