@@ -65,7 +65,9 @@ fn vague() -> Fixture {
 conformance::files_tests!(fixture());
 
 mod over_a_vague_engine {
-    conformance::files_tests!(super::vague(), 4);
+    use super::vague;
+
+    conformance::files_tests!(vague(), 4);
 }
 
 mod over_a_slow_engine {
