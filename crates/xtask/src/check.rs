@@ -18,7 +18,7 @@ const STEPS: [Step; 8] = [
     ("documentation", docs),
     ("licences, sources, duplicates", deps),
     ("what threads share, in every order", loom),
-    ("unsafe modules under AddressSanitizer", asan),
+    ("unsafe modules under AddressSanitizer", checkers::asan_brief),
     // The same inputs each time, so that a change fails for what it did; who looks for more gives no
     // seed.
     ("bytes from outside, made up", || {
@@ -57,10 +57,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
 
 fn tests() -> anyhow::Result<()> {
     cargo(&["test", "--workspace"], &[])
-}
-
-fn asan() -> anyhow::Result<()> {
-    checkers::asan(&[])
 }
 
 /// Counts with the lab that the tests have built.
