@@ -108,7 +108,7 @@ impl Wire {
     /// The next answer, and to which compound; none: the connection has ended.
     async fn next_answer(&mut self) -> Option<(u32, Done)> {
         loop {
-            while let Some(record) = self.records.next_record().expect("a record") {
+            if let Some(record) = self.records.next_record().expect("a record") {
                 let mut from = Decoder::new(record);
                 let Message::Reply(reply) = Message::take(&mut from).expect("a message") else {
                     panic!("nobody is called back");
