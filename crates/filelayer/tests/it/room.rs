@@ -40,6 +40,11 @@ fn a_checkpoint_leaves_the_reserve_and_is_not_written_twice() {
         let before = device.totals().writes;
         assert_eq!(unit.checkpoint().await.unwrap(), 0, "nothing has changed");
         assert_eq!(device.totals().writes, before, "nothing is written");
+        // The next one comes to the half of its extent, where another extent is handed out.
+        for _ in 0..6 {
+            put(&unit, fids[0], 1).await.unwrap();
+            assert!(unit.checkpoint().await.unwrap() > 0);
+        }
         filled(&unit, 10).await;
         // Frees and truncations take what writes cannot.
         let mut refused = 0;
