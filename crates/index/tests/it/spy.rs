@@ -15,7 +15,8 @@ pub(crate) struct Spied {
     pub(crate) writes_most: Cell<usize>,
     pub(crate) conflict_at: Cell<Option<u64>>,
     pub(crate) read_fails_at: Cell<Option<u64>>,
-    /// Whether no commit says that it was carried out: that is to be found out.
+    /// Whether no commit that compares says that it was carried out: that is to be found out. One that
+    /// compares nothing can be repeated.
     pub(crate) is_vague: Cell<bool>,
     pub(crate) look: RefCell<Option<Look>>,
 }
@@ -90,10 +91,11 @@ impl Engine for Spy {
                 return Ok(Outcome::Conflict);
             }
             self.look(false);
+            let is_vague = self.seen.is_vague.get() && !transaction.compares().is_empty();
             let outcome = self.engine.commit(transaction).await;
             self.look(true);
             match outcome {
-                Ok(Outcome::Committed(_)) if self.seen.is_vague.get() => Ok(Outcome::Unknown),
+                Ok(Outcome::Committed(_)) if is_vague => Ok(Outcome::Unknown),
                 outcome => outcome,
             }
         })
