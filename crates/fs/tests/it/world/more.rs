@@ -160,7 +160,7 @@ impl Person {
         self.store(&all).await
     }
 
-    /// A copy that had no room may have been made in part: what is there counts, byte by byte.
+    /// A copy, or a clone, that had no room may have been made in part: what is there counts, byte by byte.
     async fn adopt(&mut self, number: usize, at: usize, bytes: &[u8]) {
         let found = self.fetch(number).await;
         let wanted = self.files[&number].contents.wanted.clone();
@@ -207,7 +207,6 @@ impl Person {
         contents.store(offset, bytes);
     }
 
-    /// All of it, or nothing.
     pub(super) async fn clone_pages(&mut self) {
         let Some(pair) = self.pair().await else {
             return;
@@ -229,11 +228,13 @@ impl Person {
             cl_count: (count * PAGE) as u64,
         });
         let done = self.ask_of_pair(pair, ask).await;
-        if self.expect(&done, Nfsstat4::NFS4_OK, "clone") {
-            let bytes = &source[first * PAGE..(first + count) * PAGE];
-            let contents = &mut self.files.get_mut(&to).expect("known").contents;
-            contents.store(offset, bytes);
+        let bytes = &source[first * PAGE..(first + count) * PAGE];
+        if !self.expect(&done, Nfsstat4::NFS4_OK, "clone") {
+            self.adopt(to, offset, bytes).await;
+            return;
         }
+        let contents = &mut self.files.get_mut(&to).expect("known").contents;
+        contents.store(offset, bytes);
     }
 
     pub(super) async fn allocate(&mut self) {
