@@ -47,12 +47,7 @@ impl Cache {
     }
 
     /// Has `look` see a page, if it is here as it stands at `at`.
-    pub(crate) fn with(
-        &self,
-        place: Place,
-        at: Address,
-        look: impl FnOnce(&[u8; PAGE]),
-    ) -> bool {
+    pub(crate) fn with(&self, place: Place, at: Address, look: impl FnOnce(&[u8; PAGE])) -> bool {
         let found = self.pages.as_ref().is_some_and(|pages| {
             let pages = pages.borrow();
             let page = pages.get(&place).filter(|(kept, _)| *kept == at);

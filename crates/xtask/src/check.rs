@@ -18,7 +18,10 @@ const STEPS: [Step; 8] = [
     ("documentation", docs),
     ("licences, sources, duplicates", deps),
     ("what threads share, in every order", loom),
-    ("unsafe modules under AddressSanitizer", checkers::asan_brief),
+    (
+        "unsafe modules under AddressSanitizer",
+        checkers::asan_brief,
+    ),
     // The same inputs each time, so that a change fails for what it did; who looks for more gives no
     // seed.
     ("bytes from outside, made up", || {
