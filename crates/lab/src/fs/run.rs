@@ -193,6 +193,20 @@ impl Servers {
     }
 }
 
+impl Servers {
+    /// Has a server read all of what a load reads, so that it may have it in memory.
+    fn warm(&mut self, who: Who, load: Load, scale: &FsScale) -> anyhow::Result<()> {
+        self.seed += 1;
+        let turn = Turn {
+            load,
+            depth: DEEP,
+            until: Until::Count(scale.file_bytes / load::SMALL as u64),
+            seed: self.seed,
+        };
+        self.turn(who, &turn, scale).map(drop)
+    }
+}
+
 impl Stage<'_> {
     /// Both servers, and the device if it can be asked for that, in turn. What is to be done before each turn is not measured.
     fn point(
@@ -284,7 +298,12 @@ fn writes(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> {
 
 fn reads(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> {
     let name = "read 4 KiB, cached";
-    both_depths(stage, record, name, Load::Read, false)?;
+    let scale = stage.scale;
+    for depth in [1, DEEP] {
+        let warm = |who, servers: &mut Servers| servers.warm(who, Load::ReadOnce, scale);
+        let point = stage.point(name, (Load::Read, depth), false, warm)?;
+        record.points.push(point);
+    }
     let points = [1, DEEP].map(|depth| record.point(name, depth));
     let ratios = points.map(|point| point.and_then(Point::vs_ganesha));
     // The worse of the two.
@@ -339,7 +358,9 @@ fn streams(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> {
     record.ratios.fs_seq_write_vs_ganesha = point.vs_ganesha();
     record.points.push(point);
     let load = (Load::StreamRead, OF_STREAM);
-    let point = stage.point("stream read, cached", load, false, nothing)?;
+    let scale = stage.scale;
+    let warm = |who, servers: &mut Servers| servers.warm(who, Load::StreamRead, scale);
+    let point = stage.point("stream read, cached", load, false, warm)?;
     record.ratios.fs_seq_read_vs_ganesha = point.vs_ganesha();
     record.points.push(point);
     let point = stage.point("stream read, cold", load, true, forget)?;
