@@ -58,7 +58,7 @@ impl Nature {
 
     fn disk(self) -> SimConfig {
         let bytes = if self == Self::Full {
-            3 << 20
+            2 << 20
         } else {
             24 << 20
         };
