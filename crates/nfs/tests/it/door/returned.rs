@@ -148,9 +148,14 @@ fn a_newer_delegation_outlives_the_revocation_of_an_older_one() {
         until(&env, || gate.held() == 1).await;
         let freeing = first.ask(1, &[free(&older)]).await;
         env.core.sleep(LEASE / 30).await;
-        let (_, newer) = first.open("f", READ).await;
+        // It is done with what it lost, which its row has to say first.
+        let operations = [NfsArgop4::Putrootfh, open("f", "o", READ)];
+        let opening = first.ask(2, &operations).await;
+        env.core.sleep(LEASE / 30).await;
         gate.release();
         first.wire.answer(freeing).await.expect("an answer").ok();
+        let opened = first.wire.answer(opening).await.expect("an answer").ok();
+        let (_, newer) = opened.opened(2);
         env.core.sleep(LEASE / 30).await;
         let newer = match newer {
             Some(newer) => newer,
