@@ -13,7 +13,7 @@
 //! | `index` | the index in memory: what each record does; no I/O |
 //! | `format` | records: heads, and blocks in full |
 //! | `locks` | changes of one page, one after the other |
-//! | `cache` | pages in memory, by their addresses |
+//! | `cache` | pages in memory, by block and number |
 //! | `error`, `options` | [`FileError`], [`Options`] |
 //!
 //! Layouts, promises and figures are in `docs/design/filelayer.md`.
