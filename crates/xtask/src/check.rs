@@ -3,25 +3,25 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 
-use crate::{cargo, checkers, deps, docs, fuzz, lint, loom};
+use crate::{Reach, cargo, checkers, deps, docs, fuzz, lint, loom};
 
 /// A step: what it is called, and what it does.
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 const STEPS: [Step; 8] = [
     ("formatting and clippy", lint),
-    ("tests, doc tests among them", tests),
+    ("tests, and builds for the steps below", tests),
     ("documentation", docs),
     ("licences, sources, duplicates", deps),
-    ("what threads share, in every order", loom),
-    (
-        "unsafe modules under AddressSanitizer",
-        checkers::asan_brief,
-    ),
+    ("what threads share, in every order", || loom(Reach::Run)),
+    ("unsafe modules under AddressSanitizer", || {
+        checkers::asan_brief(Reach::Run)
+    }),
     // The same inputs each time, so that a change fails for what it did; who looks for more gives no
     // seed.
     ("bytes from outside, made up", || {
@@ -58,13 +58,40 @@ pub(crate) fn run() -> anyhow::Result<()> {
     done
 }
 
+/// Runs the tests, which leave the CPUs idle for half of their time, and meanwhile builds what later steps run, at
+/// the lowest priority.
 fn tests() -> anyhow::Result<()> {
-    cargo(&["test", "--workspace"], &[])
+    thread::scope(|scope| {
+        let ahead = scope.spawn(builds_ahead);
+        let tested = cargo(&["test", "--workspace"], &[]);
+        let built = ahead.join().expect("it does not panic");
+        tested.and(built)
+    })
+}
+
+/// Builds what later steps run. A failure is told here, with its cause.
+fn builds_ahead() -> anyhow::Result<()> {
+    // Of this thread and the processes that it starts, on Linux.
+    rustix::process::nice(19).context("lowering the priority of builds")?;
+    loom(Reach::Build)?;
+    checkers::asan_brief(Reach::Build)?;
+    fuzz::build()?;
+    if is_counted() {
+        // As `cargo lab gates` does.
+        let what = ["--package", "gates", "--package", "vervain", "--bins"];
+        cargo(&[&["build", "--release"], &what[..]].concat(), &[])?;
+    }
+    Ok(())
+}
+
+/// Whether counts can be taken here.
+const fn is_counted() -> bool {
+    cfg!(all(target_os = "linux", target_arch = "x86_64"))
 }
 
 /// Counts with the lab that the tests have built.
 fn gates() -> anyhow::Result<()> {
-    if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
+    if !is_counted() {
         eprintln!("no counts: they can be taken on Linux on x86-64 only");
         return Ok(());
     }

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, ensure};
 
-use crate::cargo;
+use crate::{Reach, cargo};
 
 /// What is run under a tool: a package, and the arguments that choose its tests.
 type Selection = (&'static str, &'static [&'static str]);
@@ -80,8 +80,8 @@ const ASAN: [(&str, &str); 3] = [
 ];
 
 /// What is run with every change: all but programs that load the library, whose tests are run a second time for it.
-pub(crate) fn asan_brief() -> anyhow::Result<()> {
-    asan_tests(&[])
+pub(crate) fn asan_brief(reach: Reach) -> anyhow::Result<()> {
+    asan_tests(&[], reach)
 }
 
 /// Runs tests under AddressSanitizer, which finds accesses out of bounds, after free and leaks.
@@ -89,7 +89,7 @@ pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
     let (loaded, tested): (Vec<String>, Vec<String>) =
         packages.iter().cloned().partition(|name| name == LOADED);
     if packages.is_empty() || !tested.is_empty() {
-        asan_tests(&tested)?;
+        asan_tests(&tested, Reach::Run)?;
     }
     if packages.is_empty() || !loaded.is_empty() {
         asan_loaded()?;
@@ -98,7 +98,7 @@ pub(crate) fn asan(packages: &[String]) -> anyhow::Result<()> {
 }
 
 /// Those of packages that are built for it, tests and all.
-fn asan_tests(packages: &[String]) -> anyhow::Result<()> {
+fn asan_tests(packages: &[String], reach: Reach) -> anyhow::Result<()> {
     let others = [
         (
             "ASAN_OPTIONS",
@@ -114,6 +114,7 @@ fn asan_tests(packages: &[String]) -> anyhow::Result<()> {
     for package in chosen(&UNSAFE, packages)? {
         test.extend(["--package", package.0]);
     }
+    test.extend(reach.flags());
     cargo(&test, &environment)
 }
 

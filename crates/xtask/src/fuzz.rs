@@ -134,7 +134,7 @@ impl Places {
 pub(crate) fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let places = Places::find()?;
     let targets = choose(&places, &arguments.targets)?;
-    build(&places)?;
+    build()?;
     for target in &targets {
         for folder in [
             places.corpus(target),
@@ -187,7 +187,9 @@ fn choose(places: &Places, asked: &[String]) -> anyhow::Result<Vec<String>> {
     })
 }
 
-fn build(places: &Places) -> anyhow::Result<()> {
+/// Builds all targets.
+pub(crate) fn build() -> anyhow::Result<()> {
+    let places = Places::find()?;
     let build = "build --package fuzz --bins --features libfuzzer --profile fuzz --target";
     let host = host()?;
     eprintln!("$ cargo {build} {host}");

@@ -100,7 +100,7 @@ fn main() -> anyhow::Result<()> {
         Chore::Lint => lint(),
         Chore::Docs => docs(),
         Chore::Deps => deps(),
-        Chore::Loom => loom(),
+        Chore::Loom => loom(Reach::Run),
         Chore::Asan(Packages { packages }) => checkers::asan(&packages),
         Chore::Valgrind(Packages { packages }) => checkers::valgrind(&packages),
         Chore::Miri(Packages { packages }) => checkers::miri(&packages),
@@ -141,7 +141,26 @@ fn deps() -> anyhow::Result<()> {
         .context("`cargo install --locked cargo-deny` gives the tool")
 }
 
-fn loom() -> anyhow::Result<()> {
+/// How far a step of tests goes.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// The tests are built.
+    Build,
+    /// They are built and run.
+    Run,
+}
+
+impl Reach {
+    /// What `cargo test` is told.
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Reach::Build => &["--no-run"],
+            Reach::Run => &[],
+        }
+    }
+}
+
+fn loom(reach: Reach) -> anyhow::Result<()> {
     // One build for all: loom's own crates take most of it.
     let packages = ["-p", "rt", "-p", "nic-soft", "-p", "store", "-p", "cache"];
     let test = ["test", "--profile", "loom", "--test", "loom"];
@@ -149,7 +168,10 @@ fn loom() -> anyhow::Result<()> {
         ("RUSTFLAGS", "--cfg loom --deny warnings"),
         ("CARGO_TARGET_DIR", "target/loom"),
     ];
-    cargo(&[&test[..], &packages].concat(), &environment)
+    cargo(
+        &[&test[..], &packages, reach.flags()].concat(),
+        &environment,
+    )
 }
 
 fn death(step: Option<&str>, all: bool, seed: Option<u64>) -> anyhow::Result<()> {
