@@ -48,6 +48,7 @@
 pub mod xdr;
 pub mod client;
 pub mod compound;
+mod ended;
 pub mod rpc;
 pub mod server;
 pub mod wire;

@@ -10,6 +10,7 @@ use rt::net::{Addr, RecvHalf, SendHalf, Stream};
 use rt::sync::{Notify, Semaphore};
 
 use crate::compound::{CompoundCall, CompoundResults};
+use crate::ended::Ended;
 use crate::rpc::{
     AuthSys, Call, Calls, Credential, Message, NFS_PROGRAM, NFS_VERSION, Outcome, PROC_COMPOUND,
     Records, batches, put_record,
@@ -59,10 +60,28 @@ impl Options {
     }
 }
 
-/// A client with a session. Cloning costs one increment.
+/// A client with a session. Cloning costs one increment. Its connection is closed with the last clone, if it
+/// is not before.
 #[derive(Clone)]
 pub struct Client {
-    inner: Rc<Inner>,
+    inner: Rc<Whole>,
+}
+
+/// What the clones of a client have; the tasks of its connection have what is in it, and end with this.
+struct Whole(Rc<Inner>);
+
+impl Drop for Whole {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+impl std::ops::Deref for Whole {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
 }
 
 struct Inner {
@@ -70,6 +89,8 @@ struct Inner {
     options: Options,
     outbox: RefCell<Vec<Vec<u8>>>,
     news: Notify,
+    /// Told once no more calls are made.
+    ended: Ended,
     calls: Calls<Vec<u8>>,
     session: Cell<Sessionid4>,
     client: Cell<Clientid4>,
@@ -131,22 +152,23 @@ impl Client {
         let stream = connected.await.map_err(|_| ClientError::Silent)??;
         let (receiver, sender) = stream.into_split();
         let client = Self {
-            inner: Rc::new(Inner {
+            inner: Rc::new(Whole(Rc::new(Inner {
                 core: core.clone(),
                 free: RefCell::new(Semaphore::new(0)),
                 options,
                 outbox: RefCell::default(),
                 news: Notify::new(),
+                ended: Ended::default(),
                 calls: Calls::default(),
                 session: Cell::default(),
                 client: Cell::default(),
                 slots: RefCell::default(),
                 highest: Cell::new(0),
                 heard: Cell::new(0),
-            }),
+            }))),
         };
-        drop(core.spawn(send(Rc::clone(&client.inner), sender)));
-        drop(core.spawn(receive(Rc::clone(&client.inner), receiver)));
+        drop(core.spawn(send(Rc::clone(&client.inner.0), sender)));
+        drop(core.spawn(receive(Rc::clone(&client.inner.0), receiver)));
         client.introduce().await?;
         Ok(client)
     }
@@ -205,11 +227,18 @@ impl Client {
         }
     }
 
-    /// Ends the session and the client, so that the server forgets them at once.
+    /// Ends the session and the client, so that the server forgets them at once. The connection is closed
+    /// whatever the server says.
     ///
     /// # Errors
     /// [`ClientError`].
     pub async fn close(self) -> Result<(), ClientError> {
+        let forgotten = self.be_forgotten().await;
+        self.inner.end();
+        forgotten
+    }
+
+    async fn be_forgotten(&self) -> Result<(), ClientError> {
         let end = NfsArgop4::DestroySession(DestroySession4Args {
             dsa_sessionid: self.inner.session.get(),
         });
@@ -218,7 +247,6 @@ impl Client {
             dca_clientid: self.inner.client.get(),
         });
         self.alone(&end).await?.ok()?;
-        self.inner.end();
         Ok(())
     }
 
@@ -324,6 +352,7 @@ impl Inner {
     fn end(&self) {
         self.calls.end();
         self.news.notify_one();
+        self.ended.tell();
     }
 
     /// An answer has come; what is none is passed over.
@@ -343,8 +372,8 @@ async fn send(inner: Rc<Inner>, mut sender: SendHalf) {
             continue;
         }
         for batch in batches(records) {
-            let (result, _) = sender.send_all(batch).await;
-            if result.is_err() {
+            let sent = inner.ended.or(sender.send_all(batch)).await;
+            if !matches!(sent, Some((Ok(()), _))) {
                 return inner.end();
             }
         }
@@ -357,7 +386,10 @@ async fn receive(inner: Rc<Inner>, mut receiver: RecvHalf) {
         let place = records.buffer();
         let mut buffer = std::mem::take(place);
         buffer.reserve(256 << 10);
-        let (result, buffer) = receiver.recv(buffer).await;
+        let received = inner.ended.or(receiver.recv(buffer)).await;
+        let Some((result, buffer)) = received else {
+            break;
+        };
         *place = buffer;
         if !matches!(result, Ok(1..)) {
             break;

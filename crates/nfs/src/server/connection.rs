@@ -11,6 +11,7 @@ use std::time::Duration;
 use rt::net::{Addr, RecvHalf, SendHalf, Stream};
 use rt::sync::{Notify, Semaphore};
 
+use crate::ended::Ended;
 use crate::rpc::{
     CALLBACK_VERSION, Call, Calls, Credential, Outcome, PROC_COMPOUND, Records, Reply, batches,
     put_record,
@@ -52,7 +53,7 @@ pub(super) struct Connection {
     /// There is less of it.
     room: Notify,
     /// The connection has ended.
-    ended: Notify,
+    ended: Ended,
     /// The server's own; none inside: it was refused.
     calls: Calls<Option<Vec<u8>>>,
 }
@@ -76,7 +77,7 @@ impl Connection {
             partial: Cell::new(0),
             news: Notify::new(),
             room: Notify::new(),
-            ended: Notify::new(),
+            ended: Ended::default(),
             calls: Calls::default(),
         }
     }
@@ -178,28 +179,16 @@ impl Connection {
         self.calls.answered(reply.xid, answer);
     }
 
-    /// What a future gives, or none if the connection ends first.
-    async fn until_end<T>(&self, future: impl Future<Output = T>) -> Option<T> {
-        let mut future = pin!(future);
-        let mut end = pin!(self.ended.notified());
-        poll_fn(|context| {
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
-                return Poll::Ready(Some(output));
-            }
-            end.as_mut().poll(context).map(|()| None)
-        })
-        .await
-    }
-
     /// Nothing comes or goes any more.
     fn end(&self) {
         self.is_open.set(false);
         self.outbox.borrow_mut().clear();
         self.calls.end();
         // Each has one that waits, or comes to wait.
-        for waiting in [&self.news, &self.room, &self.ended] {
+        for waiting in [&self.news, &self.room] {
             waiting.notify_one();
         }
+        self.ended.tell();
     }
 }
 
@@ -266,7 +255,7 @@ async fn receive(
         let mut buffer = std::mem::take(place);
         buffer.reserve(RECEIVE);
         let begun = door.core.now();
-        let receiving = connection.until_end(receiver.recv(buffer));
+        let receiving = connection.ended.or(receiver.recv(buffer));
         let received = match limit {
             Some(limit) => door.core.timeout(limit, receiving).await,
             None => Ok(receiving.await),

@@ -1,5 +1,6 @@
 //! Connections that clients leave, fill, or open too many of.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use nfs::compound::CompoundCall;
@@ -239,5 +240,71 @@ fn who_is_silent_between_records_stays() {
     assert_eq!(rig.door().counts().connections, 1);
     rig.run(|_| async move {
         client.flags().await;
+    });
+}
+
+/// Half of a record, a byte at a time: the lease is the record's, not each byte's.
+#[test]
+fn who_drips_a_record_is_let_go_after_a_lease() {
+    const LEN: usize = 1 << 20;
+    let mut rig = Rig::new();
+    let door = rig.door();
+    rig.run(|env| async move {
+        let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+        let mut stream = stream.expect("a server");
+        let mut half = vec![0; LEN / 2];
+        half[..4].copy_from_slice(&(LEN as u32 | 1 << 31).to_be_bytes());
+        stream.send_all(half).await.0.expect("it is open");
+        for _ in 0..2 {
+            env.core.sleep(LEASE / 3).await;
+            stream.send_all(vec![0]).await.0.expect("it is open");
+            assert_eq!(door.counts().connections, 1);
+        }
+        for _ in 0..2 {
+            env.core.sleep(LEASE / 3).await;
+            // It may be closed by now.
+            drop(stream.send_all(vec![0]).await);
+        }
+        assert_eq!((door.counts().connections, door.counts().bytes), (0, 0));
+    });
+}
+
+/// The library's client: nobody else ends its connection.
+#[test]
+fn a_client_that_has_ended_has_no_connection() {
+    let mut rig = Rig::new();
+    let (door, gate) = (rig.door(), Rc::clone(&rig.fs));
+    rig.run(|env| async move {
+        let connect = || {
+            let mut options = nfs::client::Options::new("c", 1);
+            options.silence = Duration::from_secs(1);
+            let (core, address) = (env.core.clone(), env.addr(0, PORT));
+            async move { nfs::client::Client::connect(&core, &address, options).await }
+        };
+        let client = connect().await.expect("a server");
+        assert_eq!(door.counts().connections, 1);
+        client.close().await.expect("it is forgotten");
+        env.core.sleep(Duration::from_secs(1)).await;
+        assert_eq!(door.counts().connections, 0, "it is closed");
+        // It waits for an answer in vain.
+        let client = connect().await.expect("a server");
+        gate.hold(|request| matches!(request, files::Request::GetAttributes(_)));
+        let attr_request = Bitmap4::of(&[FATTR4_SIZE]);
+        let getattr = NfsArgop4::Getattr(Getattr4Args { attr_request });
+        let done = client.call(&[NfsArgop4::Putrootfh, getattr]).await;
+        assert!(matches!(done, Err(nfs::client::ClientError::Silent)));
+        env.core.sleep(Duration::from_secs(1)).await;
+        assert_eq!(door.counts().connections, 0, "it is given up");
+        gate.release();
+        // It has a file open, and so is not forgotten.
+        let client = connect().await.expect("a server");
+        let makes = [NfsArgop4::Putrootfh, create("f", "o")];
+        let made = client.call(&makes).await.expect("an answer");
+        made.ok().expect("made");
+        let busy = nfs::client::ClientError::Status(Nfsstat4::NFS4ERR_CLIENTID_BUSY);
+        let closed = client.close().await.expect_err("it holds something");
+        assert_eq!(closed.to_string(), busy.to_string());
+        env.core.sleep(Duration::from_secs(1)).await;
+        assert_eq!(door.counts().connections, 0, "it is closed all the same");
     });
 }
