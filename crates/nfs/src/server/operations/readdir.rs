@@ -123,6 +123,11 @@ impl Compound<'_> {
             for (at, entry) in entries.iter().enumerate() {
                 let described = match self.entry(directory, entry, &of.attr_request).await {
                     Ok(described) => described,
+                    // It has gone since it was listed. Of a READDIR this would be the directory.
+                    Err(Nfsstat4::NFS4ERR_STALE) => {
+                        cookie = entry.cookie;
+                        continue;
+                    }
                     Err(status) => {
                         self.want_back_all(directory, &entries[at..], status);
                         // What is told already is worth telling.

@@ -1,6 +1,8 @@
 //! Files that are delegated for writing, and what others are told of them (RFC 8881, sections 10.4.3 and
 //! 20.1).
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Duration;
 
 use nfs::wire::*;
@@ -314,4 +316,68 @@ fn a_directory_of_a_silent_writer_is_listed_after_one_lease() {
         let took = env.core.now() - begun;
         assert!(took < LEASE * 2, "{took:?}: one file after the other");
     });
+}
+
+/// What is removed while its writer is asked for its size is no entry any more (RFC 8881, section
+/// 15.1.2: STALE would be the directory).
+#[test]
+fn a_directory_is_listed_without_what_its_writer_removes_meanwhile() {
+    for others in [vec![], vec!["b"]] {
+        let mut rig = Rig::new();
+        rig.run(move |env| async move {
+            let first = Client::new(&env, "first").await;
+            let second = Client::new(&env, "second").await;
+            for name in ["a"].iter().chain(&others) {
+                second.make(name).await;
+            }
+            let done = first
+                .call(&[NfsArgop4::Putrootfh, open("a", "o", BOTH), NfsArgop4::Getfh])
+                .await
+                .ok();
+            let (opened, delegation) = done.opened(2);
+            let delegation = delegation.expect("nobody is in the way");
+            let NfsResop4::Getfh(Ok(of)) = done.result(3) else {
+                panic!("{done:?}");
+            };
+            let handle = of.object.to_vec();
+            let (wire, session) = (Rc::clone(&first.wire), first.session);
+            let (core, asked) = (env.core.clone(), Cell::new(false));
+            // It is removed, closed and returned before the answer, in the order of the connection.
+            first.back.on_call(move |call| {
+                if call.getattr.is_none() || asked.replace(true) {
+                    return Reaction::Answer(Nfsstat4::NFS4_OK);
+                }
+                let (wire, handle) = (Rc::clone(&wire), handle.clone());
+                let (opened, delegation) = (opened.clone(), delegation.clone());
+                drop(core.spawn(async move {
+                    let sequence = NfsArgop4::Sequence(Sequence4Args {
+                        sa_sessionid: session,
+                        sa_sequenceid: 1,
+                        sa_slotid: 5,
+                        sa_highest_slotid: 5,
+                        sa_cachethis: false,
+                    });
+                    let remove = NfsArgop4::Remove(Remove4Args { target: "a".into() });
+                    let putfh = NfsArgop4::Putfh(Putfh4Args {
+                        object: handle.as_slice().into(),
+                    });
+                    let ends = [
+                        sequence,
+                        NfsArgop4::Putrootfh,
+                        remove,
+                        putfh,
+                        close(&opened),
+                        delegreturn(&delegation),
+                    ];
+                    wire.ask(1, &ends).await;
+                }));
+                Reaction::Lost
+            });
+            let (mut names, last, is_end) = page(&second, 0).await.expect("a page");
+            if !is_end {
+                names.extend(page(&second, last).await.expect("a page").0);
+            }
+            assert_eq!(names, others);
+        });
+    }
 }
