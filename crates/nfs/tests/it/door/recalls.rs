@@ -384,28 +384,30 @@ fn delegations_are_opened_by_their_own_stateids_alone() {
     });
 }
 
+/// It hears nothing, or refuses what it hears.
 #[test]
 fn a_client_that_does_not_answer_is_told_so_and_called_again_when_it_has_bound_a_connection() {
-    let mut rig = Rig::new();
-    rig.run(|env| async move {
-        let (mut first, second) = two(&env, &["f", "g"]).await;
-        let delegation = delegated(&first, "f").await;
-        // The connection is open, and nothing comes through.
-        first.back.on_call(|_| Reaction::Lost);
-        write_open(&second, "f").await;
-        env.core.sleep(Duration::from_secs(11)).await;
-        let down = SEQ4_STATUS_CB_PATH_DOWN_SESSION;
-        assert_eq!(first.flags().await, down);
-        // What could not be called back is not given.
-        assert_eq!(first.open("g", READ).await.1, None);
-        let back = first.back.clone();
-        back.on_call(|_| Reaction::Answer(Nfsstat4::NFS4_OK));
-        first.reconnect(&env).await;
-        assert_eq!(first.flags().await, 0);
-        until(&env, || back.recalls() == 1).await;
-        assert_eq!(give_back(&first, "f", &delegation).await, Nfsstat4::NFS4_OK);
-        assert!(!is_revoked(&first).await);
-    });
+    for odd in [Reaction::Lost, Reaction::Deny(AuthStat::AUTH_BADCRED)] {
+        let mut rig = Rig::new();
+        rig.run(move |env| async move {
+            let (mut first, second) = two(&env, &["f", "g"]).await;
+            let delegation = delegated(&first, "f").await;
+            first.back.on_call(move |_| odd);
+            write_open(&second, "f").await;
+            env.core.sleep(Duration::from_secs(11)).await;
+            let down = SEQ4_STATUS_CB_PATH_DOWN_SESSION;
+            assert_eq!(first.flags().await, down, "{odd:?}");
+            // What could not be called back is not given.
+            assert_eq!(first.open("g", READ).await.1, None);
+            let back = first.back.clone();
+            back.on_call(|_| Reaction::Answer(Nfsstat4::NFS4_OK));
+            first.reconnect(&env).await;
+            assert_eq!(first.flags().await, 0);
+            until(&env, || back.recalls() == 1).await;
+            assert_eq!(give_back(&first, "f", &delegation).await, Nfsstat4::NFS4_OK);
+            assert!(!is_revoked(&first).await);
+        });
+    }
 }
 
 #[test]
