@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!  0         1       2         3      4          12            12+n
-//!  | version | minor | revoked | zero | verifier | owner's name | uid (4), there is one (1) |
+//!  | version | minor | marked  | zero | verifier | owner's name | uid (4), there is one (1) |
 //! ```
 //! The mark says that after a restart the client must not reclaim: others may have had since what it
 //! believes to hold. Something was taken away from it which it has not acknowledged; or it had to reclaim
@@ -36,7 +36,7 @@ pub(super) struct Record {
     pub(super) verifier: [u8; 8],
     pub(super) principal: Principal,
     /// The mark.
-    pub(super) is_revoked: bool,
+    pub(super) is_marked: bool,
 }
 
 impl Record {
@@ -45,7 +45,7 @@ impl Record {
     }
 
     pub(super) fn to_row(&self) -> Vec<u8> {
-        let mut row = vec![VERSION, self.family, u8::from(self.is_revoked), 0];
+        let mut row = vec![VERSION, self.family, u8::from(self.is_marked), 0];
         row.extend(self.verifier);
         row.extend(&self.owner);
         row.extend(self.principal.unwrap_or(0).to_le_bytes());
@@ -56,7 +56,7 @@ impl Record {
     /// None: no row of a client of this version.
     pub(super) fn from_row(key: &[u8], row: &[u8]) -> Option<Self> {
         let id = u64::from_be_bytes(key.strip_prefix(ROWS)?.try_into().ok()?);
-        let (&[VERSION, family @ (0 | 1), revoked @ (0 | 1), 0], rest) = row.split_first_chunk()?
+        let (&[VERSION, family @ (0 | 1), marked @ (0 | 1), 0], rest) = row.split_first_chunk()?
         else {
             return None;
         };
@@ -70,7 +70,7 @@ impl Record {
             owner: owner.to_vec(),
             verifier: *verifier,
             principal: (is_there == 1).then_some(u32::from_le_bytes([a, b, c, d])),
-            is_revoked: revoked == 1,
+            is_marked: marked == 1,
         })
     }
 }
@@ -213,7 +213,7 @@ impl Clients {
             owner: owner.to_vec(),
             verifier,
             principal,
-            is_revoked: true,
+            is_marked: true,
         };
         let mut client = Client::new(record, now_ms);
         client.owes_complete = family > 0;
@@ -251,7 +251,7 @@ impl Clients {
         if let Some(client) = self.by_id.get_mut(&id) {
             client.may_reclaim = true;
             client.has_lost = has_lost;
-            client.record.is_revoked = has_lost;
+            client.record.is_marked = has_lost;
         }
     }
 
@@ -264,8 +264,8 @@ impl Clients {
         client.is_confirmed = true;
         client.may_reclaim = true;
         client.owes_complete = client.record.family > 0;
-        client.has_lost = client.record.is_revoked;
-        client.written = Some(client.record.is_revoked);
+        client.has_lost = client.record.is_marked;
+        client.written = Some(client.record.is_marked);
         client.takes_any_sequence = true;
         self.by_id.insert(id, client);
     }
@@ -332,7 +332,7 @@ mod tests {
                 owner: owner.to_vec(),
                 verifier: [1, 2, 3, 4, 5, 6, 7, 8],
                 principal,
-                is_revoked: principal.is_none(),
+                is_marked: principal.is_none(),
             };
             let (key, row) = (Record::key(record.id), record.to_row());
             assert_eq!(Record::from_row(&key, &row), Some(record));

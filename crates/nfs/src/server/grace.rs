@@ -76,8 +76,8 @@ impl Door {
         Ok(())
     }
 
-    /// Whether a client may take what is no conflict now. Who takes something new is done with what it
-    /// had before.
+    /// Whether a client may take what is no conflict now. Who takes something new, or
+    /// asks whether it could, is done with what it had before.
     ///
     /// # Errors
     /// GRACE: others come first, or the client has not said yet that it reclaims nothing. NO_GRACE: there
@@ -162,7 +162,7 @@ impl Door {
             return false;
         }
         client.has_lost = true;
-        client.record.is_revoked = true;
+        client.record.is_marked = true;
         true
     }
 
@@ -185,8 +185,8 @@ impl Door {
             };
             client.has_lost = false;
             // What was taken away since is another matter.
-            client.record.is_revoked = client.is_revoked;
-            if client.written == Some(client.record.is_revoked) {
+            client.record.is_marked = client.is_revoked;
+            if client.written == Some(client.record.is_marked) {
                 return Ok(());
             }
         }

@@ -76,7 +76,7 @@ impl Door {
             let Some(client) = clients.get_mut(id) else {
                 return Ok(());
             };
-            let mark = Some(client.record.is_revoked);
+            let mark = Some(client.record.is_marked);
             if client.written == mark {
                 return Ok(());
             }
@@ -301,7 +301,7 @@ impl Door {
                 return Ok(());
             };
             client.is_revoked = false;
-            client.record.is_revoked = client.has_lost;
+            client.record.is_marked = client.has_lost;
         }
         let written = self.write_down(id).await;
         written.map_err(super::status::of_error)

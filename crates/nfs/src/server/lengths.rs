@@ -16,7 +16,8 @@ const DELEGATION: usize = 4 + STATEID + 4 + 12 + 16;
 const WRITTEN: usize = 4 + 8 + 4 + 8;
 
 /// Bytes of an operation's result at most, if it has succeeded and changed something; 0: it changes
-/// nothing, or stands alone in its compound.
+/// nothing, or its repeats are known by numbers of its own, and answered (EXCHANGE_ID, CREATE_SESSION, and
+/// their likes in 4.0).
 pub(super) const fn changed_len_max(operation: &NfsArgop4<'_>) -> usize {
     match operation {
         NfsArgop4::Open(_) => HEAD + STATEID + CHANGE + 4 + BITMAP + DELEGATION,

@@ -190,7 +190,7 @@ impl Door {
         }
         if let Some(client) = self.clients.borrow_mut().get_mut(wanted.client) {
             client.is_revoked = true;
-            client.record.is_revoked = true;
+            client.record.is_marked = true;
         }
         let (client, file) = (wanted.client, wanted.file);
         self.states.borrow_mut().begin_revocation(client, file);
