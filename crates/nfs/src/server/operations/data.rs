@@ -37,6 +37,11 @@ impl Compound<'_> {
         let begin = out.size();
         let room = self.room(out).saturating_sub(READ_HEAD + 3);
         let len = (of.count.min(IO_MAX) as usize).min(room);
+        if len == 0 && of.count > 0 {
+            // No bytes, and not the end, would be asked for again and again.
+            let is_cached = self.on_slot.is_some_and(|on| on.is_cached);
+            return put::<()>(out, NfsOpnum4::OP_READ, Err(self.is_too_large(is_cached)));
+        }
         if let Err(status) = self.reserve(len).await {
             return put::<()>(out, NfsOpnum4::OP_READ, Err(status));
         }

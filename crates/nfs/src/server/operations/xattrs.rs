@@ -59,10 +59,12 @@ impl Compound<'_> {
 
     /// LISTXATTRS (RFC 8276, section 8.4.3).
     pub(super) async fn listxattrs(&self, of: &Listxattrs4Args, out: &mut Encoder) -> Nfsstat4 {
+        /// Bytes of a result before what the client has bounded: operation, status.
+        const HEAD: usize = 8;
         /// Bytes of a result around its names: cookie, count, end.
         const FRAME: usize = 16;
         let room = (of.lxa_maxcount as usize)
-            .min(self.room(out))
+            .min(self.room(out).saturating_sub(HEAD))
             .checked_sub(FRAME);
         let page = match room {
             Some(room) => self.xattr_names(of.lxa_cookie, room).await,

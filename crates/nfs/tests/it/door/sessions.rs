@@ -236,8 +236,22 @@ fn what_cannot_be_answered_is_not_carried_out() {
             newname: "g".into(),
         })
     };
+    let set = || {
+        NfsArgop4::Setxattr(Setxattr4Args {
+            sxa_option: SetxattrOption4::SETXATTR4_EITHER,
+            sxa_key: "x".into(),
+            sxa_value: b"v".as_slice().into(),
+        })
+    };
+    let mut delegated = create("g", "o");
+    if let NfsArgop4::Open(of) = &mut delegated {
+        of.share_access = OPEN4_SHARE_ACCESS_BOTH;
+    }
     let (root, save) = (|| NfsArgop4::Putrootfh, || NfsArgop4::Savefh);
     let compounds = [
+        vec![root(), delegated],
+        vec![root(), lookup("f"), write(&ANONYMOUS, b"x")],
+        vec![root(), lookup("f"), set()],
         vec![root(), create("g", "o")],
         vec![root(), makes("g".into())],
         vec![root(), save(), rename()],
@@ -261,7 +275,7 @@ fn what_cannot_be_answered_is_not_carried_out() {
                 let before = root_and_file(&client).await;
                 let mut all = vec![client.sequence(1, 1, true)];
                 all.extend(operations);
-                let done = client.wire.call(1, &all).await;
+                let done = client.wire.call(2, &all).await;
                 let after = root_and_file(&client).await;
                 let large = Nfsstat4::NFS4ERR_REP_TOO_BIG_TO_CACHE;
                 assert!(
@@ -331,8 +345,26 @@ fn no_answer_is_larger_than_the_client_takes() {
                 attr_request: Bitmap4::of(&[FATTR4_SIZE]),
             })
         };
+        let names = || {
+            NfsArgop4::Listxattrs(Listxattrs4Args {
+                lxa_cookie: 0,
+                lxa_maxcount: 9000,
+            })
+        };
+        for at in 0..40 {
+            let name = format!("{at:05}");
+            let sets = NfsArgop4::Setxattr(Setxattr4Args {
+                sxa_option: SetxattrOption4::SETXATTR4_CREATE,
+                sxa_key: name.as_str().into(),
+                sxa_value: b"v".as_slice().into(),
+            });
+            let sets = [NfsArgop4::Putrootfh, lookup("f"), sets];
+            other.call_2(&sets).await.ok();
+        }
         let (root, handle) = (|| NfsArgop4::Putrootfh, || NfsArgop4::Getfh);
         let compounds = [
+            vec![root(), lookup("f"), names()],
+            vec![root(), lookup("f"), names(), handle(), names()],
             vec![root(), lookup("f"), read()],
             vec![root(), lookup("f"), read(), handle(), read()],
             vec![root(), list(), handle()],
@@ -348,7 +380,7 @@ fn no_answer_is_larger_than_the_client_takes() {
             for tag in [0, 1, 40, 300] {
                 client.wire.tag.set(tag);
                 for operations in &compounds {
-                    let done = client.call(operations).await;
+                    let done = client.call_2(operations).await;
                     let len = done.record_len();
                     assert!(len <= max as usize, "{len} > {max}: {done:?}");
                     assert!(done.is_whole());
@@ -357,6 +389,52 @@ fn no_answer_is_larger_than_the_client_takes() {
         }
     });
 }
+
+/// A READ of nothing that is not at the end would be asked for again and again.
+#[test]
+fn a_read_gives_something_or_says_that_there_is_no_room() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let other = Client::new(&env, "other").await;
+        other.make("f").await;
+        let fills = [
+            NfsArgop4::Putrootfh,
+            lookup("f"),
+            write(&ANONYMOUS, &[7; 64]),
+        ];
+        other.call(&fills).await.ok();
+        let read = NfsArgop4::Read(Read4Args {
+            stateid: ANONYMOUS,
+            offset: 0,
+            count: 64,
+        });
+        let mut reads = vec![NfsArgop4::Putrootfh, lookup("f")];
+        reads.extend(vec![NfsArgop4::Getfh; 4]);
+        reads.push(read);
+        let client = Client::with(&env, "c", |of| {
+            of.csa_fore_chan_attrs.ca_maxresponsesize = 512;
+        });
+        let client = client.await;
+        let (mut refused, mut short) = (0, 0);
+        for tag in (100..300).step_by(4) {
+            client.wire.tag.set(tag);
+            let done = client.call(&reads).await;
+            match done.status {
+                Nfsstat4::NFS4ERR_REP_TOO_BIG => refused += 1,
+                status => {
+                    assert_eq!(status, Nfsstat4::NFS4_OK);
+                    let NfsResop4::Read(Ok(of)) = done.result(7) else {
+                        panic!("{done:?}");
+                    };
+                    assert!(!of.data.is_empty(), "a tag of {tag}");
+                    short += usize::from(of.data.len() < 64);
+                }
+            }
+        }
+        assert!(refused > 0 && short > 0, "{refused} {short}");
+    });
+}
+
 #[test]
 fn sessions_together_keep_answers_for_so_many_slots() {
     let mut rig = Rig::with(|options| options.kept_max = 1 << 20);

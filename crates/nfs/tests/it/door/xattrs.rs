@@ -16,6 +16,7 @@ async fn page(client: &Client, cookie: u64, maxcount: u32) -> Result<Page, Nfsst
     });
     let operations = [NfsArgop4::Putrootfh, lookup("f"), lists];
     let done = client.call_2(&operations).await;
+    assert!(done.is_whole(), "{done:?}");
     if done.status != Nfsstat4::NFS4_OK {
         return Err(done.status);
     }
@@ -78,4 +79,43 @@ fn names_come_once_each_however_small_the_pages_are() {
             }
         });
     }
+}
+
+/// What a session takes bounds a page as what is asked for does.
+#[test]
+fn names_come_once_each_however_small_the_answers_are() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let maker = Client::new(&env, "c").await;
+        maker.make("f").await;
+        for at in 0..40 {
+            let name = format!("{at:05}");
+            let sets = NfsArgop4::Setxattr(Setxattr4Args {
+                sxa_option: SetxattrOption4::SETXATTR4_CREATE,
+                sxa_key: name.as_str().into(),
+                sxa_value: b"v".as_slice().into(),
+            });
+            let operations = [NfsArgop4::Putrootfh, lookup("f"), sets];
+            maker.call_2(&operations).await.ok();
+        }
+        for max in (512..=640).step_by(4) {
+            let client = Client::with(&env, &format!("c{max}"), |of| {
+                of.csa_fore_chan_attrs.ca_maxresponsesize = max;
+            })
+            .await;
+            client.reclaim_complete().await;
+            let (mut cookie, mut found) = (0, BTreeSet::new());
+            loop {
+                let (next, names, is_end) = page(&client, cookie, 4096)
+                    .await
+                    .unwrap_or_else(|status| panic!("{status:?}: {max} bytes"));
+                found.extend(names);
+                if is_end {
+                    break;
+                }
+                cookie = next;
+            }
+            assert_eq!(found.len(), 40, "{max}");
+        }
+    });
 }
