@@ -354,9 +354,21 @@ impl Compound<'_> {
         owner: u64,
         file: Handle,
     ) -> Result<(), Nfsstat4> {
-        let states = self.door.states.borrow();
-        let is_new = states.of_owner(owner, file).is_none();
-        match is_new && states.count_of(client) >= self.door.states_max {
+        let is_new = self.door.states.borrow().of_owner(owner, file).is_none();
+        if is_new {
+            self.may_make(client)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Whether a client may get something of a file that is not there yet. To be asked before it is made.
+    ///
+    /// # Errors
+    /// As [`Self::may_hold`].
+    pub(super) fn may_make(&self, client: ClientId) -> Result<(), Nfsstat4> {
+        let is_full = self.door.states.borrow().count_of(client) >= self.door.states_max;
+        match is_full {
             true if self.minor == 0 => Err(Nfsstat4::NFS4ERR_RESOURCE),
             true => Err(Nfsstat4::NFS4ERR_DELAY),
             false => Ok(()),

@@ -87,8 +87,9 @@ pub struct Options {
     pub lease: Duration,
     /// Clients at most; further ones are told to come again.
     pub clients_max: usize,
-    /// Opens and lock-owners' locks of files at most that a client has, and owners with them; further ones
-    /// are refused, with RESOURCE in 4.0 and DELAY in 4.1. It gets no delegation beyond that either.
+    /// Opens, lock-owners' locks of files and delegations at most that a client has, and owners with them;
+    /// further ones are refused, with RESOURCE in 4.0 and DELAY in 4.1. A client that has half as many gets
+    /// no further delegation.
     pub states_max: usize,
     /// Connections at most; further ones are closed at once.
     pub connections_max: usize,

@@ -52,6 +52,17 @@ impl Door {
         self.delegations && back_channel.is_some_and(|(_, is_silent)| !is_silent)
     }
 
+    /// Whether a client may have one more delegation. New ones leave it half of what it may hold: for opens
+    /// and locks, as nobody wants its delegations back for those.
+    pub(super) fn may_delegate(&self, client: ClientId, reclaim: bool) -> bool {
+        let max = if reclaim {
+            self.states_max
+        } else {
+            self.states_max / 2
+        };
+        self.states.borrow().count_of(client) < max
+    }
+
     /// A session of a client with a connection for callbacks, and whether the last one was not answered
     /// there: one that answers, if there is one.
     fn back_channel(&self, client: ClientId) -> Option<(Sessionid4, bool)> {
@@ -74,8 +85,7 @@ impl Door {
         reclaim: bool,
         referring: Option<Referring>,
     ) -> Option<Stateid4> {
-        let is_full = self.states.borrow().count_of(client) >= self.states_max;
-        if is_full || !self.states.borrow_mut().begin_grant(client, file) {
+        if !self.states.borrow_mut().begin_grant(client, file) {
             return None;
         }
         let request = Request::Delegate {

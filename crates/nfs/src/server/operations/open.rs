@@ -67,12 +67,19 @@ impl Compound<'_> {
         if is_claim || !is_reclaim {
             self.door.may_claim(client, is_claim).await?;
         }
+        if matches!(of.openhow, Openflag4::Open4Create(_)) && !is_reclaim {
+            self.may_make(client)?;
+        }
         let opened = self.locate(of, client).await?;
         let caller = self.caller(opened.file)?;
         self.may_open(&opened, &caller, access, is_claim || opened.is_delegated)?;
         let owner = self.door.owner(client, OwnerKind::Open, &of.owner.owner);
         let _turn = self.door.turns.take(owner.number, opened.file).await;
-        self.may_hold(client, owner.number, opened.file)?;
+        // Whoever has made a file opens it: its client would find it there when it asks again. So it may
+        // hold more than it may, by as many as make files at once.
+        if !opened.is_new {
+            self.may_hold(client, owner.number, opened.file)?;
+        }
         let holder = Holder {
             client,
             owner: owner.number,
@@ -452,7 +459,7 @@ impl Compound<'_> {
                 WhyNoDelegation4::WND4_NOT_WANTED,
             ));
         }
-        if !self.door.can_recall(client) {
+        if !self.door.can_recall(client) || !self.door.may_delegate(client, is_reclaim) {
             return refuse(OpenNoneDelegation4::Wnd4Resource(false));
         }
         let kind = match &of.claim {

@@ -1,5 +1,7 @@
 //! Requests that are refused change nothing, and say why in their version's words.
 
+use std::rc::Rc;
+
 use nfs::wire::*;
 use sim::Env;
 
@@ -294,6 +296,89 @@ fn a_copy_does_so_much_at_a_time() {
             let expected = if count == 1000 { 1000 } else { 64 << 20 };
             assert_eq!(of.cr_response.wr_count, expected);
         }
+    });
+}
+
+/// OPEN that makes a file which must not be there.
+fn guarded<'a>(name: &'a str, owner: &'a str) -> [NfsArgop4<'a>; 2] {
+    let NfsArgop4::Open(mut of) = create(name, owner) else {
+        unreachable!()
+    };
+    of.openhow = Openflag4::Open4Create(Createhow4::Guarded4(no_attributes()));
+    [NfsArgop4::Putrootfh, NfsArgop4::Open(of)]
+}
+
+async fn is_there(client: &Client, name: &str) -> bool {
+    let looks = [NfsArgop4::Putrootfh, lookup(name)];
+    match client.call(&looks).await.status {
+        Nfsstat4::NFS4_OK => true,
+        Nfsstat4::NFS4ERR_NOENT => false,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Its client would be told EXIST, of a file that it has made itself, when it asks again.
+#[test]
+fn who_holds_all_that_it_may_makes_no_file() {
+    let mut rig = Rig::with(|options| options.states_max = 4);
+    let gate = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let client = filled(&env).await;
+        for owner in ["a", "b", "c"] {
+            client.call(&opens(owner, BOTH, 0)).await.ok();
+        }
+        // Two at once are both within the bound when they come.
+        gate.hold(|request| matches!(request, files::Request::CreateFile { .. }));
+        let first = client.ask(1, &guarded("first", "d")).await;
+        let second = client.ask(2, &guarded("second", "d")).await;
+        until(&env, || gate.held() == 2).await;
+        gate.release();
+        for made in [first, second] {
+            client.wire.answer(made).await.expect("an answer").ok();
+        }
+        let refused = client.call(&guarded("n", "d")).await;
+        assert_eq!(refused.status, Nfsstat4::NFS4ERR_DELAY);
+        assert!(!is_there(&client, "n").await);
+        let id = set_client_id(&client.wire, "zero", 1).await;
+        opened_0(&client.wire, id, "one").await;
+        for (seqid, name) in (3..).zip(["two", "three", "four"]) {
+            let makes = [NfsArgop4::Putrootfh, open_0(id, name, seqid, false)];
+            client.wire.call(0, &makes).await.ok();
+        }
+        let makes = [NfsArgop4::Putrootfh, open_0(id, "five", 6, false)];
+        let done = client.wire.call(0, &makes).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_RESOURCE);
+        assert!(!is_there(&client, "five").await);
+    });
+}
+
+/// Delegations that nobody wants back leave room for opens and locks.
+#[test]
+fn delegations_leave_half_of_what_a_client_may_hold() {
+    let mut rig = Rig::with(|options| options.states_max = 4);
+    rig.run(|env| async move {
+        let client = Client::new(&env, "c").await;
+        let mut delegations = 0;
+        for name in ["f", "g", "h"] {
+            client.make(name).await;
+            let reads = open(name, "o", OPEN4_SHARE_ACCESS_READ);
+            let reads = [NfsArgop4::Putrootfh, reads, close(&CURRENT)];
+            let done = client.call(&reads).await.ok();
+            delegations += usize::from(done.opened(2).1.is_some());
+        }
+        assert_eq!(delegations, 1);
+        // Why there is none, for who wants to know.
+        let wants = OPEN4_SHARE_ACCESS_READ | OPEN4_SHARE_ACCESS_WANT_READ_DELEG;
+        let reads = [NfsArgop4::Putrootfh, open("i", "o", wants)];
+        client.make("i").await;
+        let done = client.call(&reads).await.ok();
+        let NfsResop4::Open(Ok(of)) = done.result(2) else {
+            panic!("{done:?}");
+        };
+        let why = OpenNoneDelegation4::Wnd4Resource(false);
+        assert_eq!(of.delegation, OpenDelegation4::OpenDelegateNoneExt(why));
+        client.call(&opens("a", BOTH, 0)).await.ok();
+        client.call(&opens("b", BOTH, 0)).await.ok();
     });
 }
 
