@@ -335,15 +335,12 @@ impl Door {
         let program = record.callback_program;
         let call = connection.call(program, &credential, &arguments);
         let answered = self.core.timeout(ANSWER_WITHIN, call).await;
-        let Some(answer) = answered.ok().flatten() else {
+        let answer = answered.ok().flatten();
+        // One that makes no sense is none.
+        let understood = answer.as_deref().and_then(at_slot);
+        let Some((result, at_slot)) = understood else {
             self.was_silent(id, &connection);
             return None;
-        };
-        let result: CbCompound4Res<'_> = Decoder::new(&answer).take().ok()?;
-        let at_slot = match result.resarray.first()? {
-            NfsCbResop4::CbSequence(Ok(_)) => Nfsstat4::NFS4_OK,
-            NfsCbResop4::CbSequence(Err(status)) => *status,
-            _ => return None,
         };
         if let Some(session) = self.sessions.borrow_mut().get_mut(id) {
             session.is_silent = false;
@@ -354,6 +351,17 @@ impl Door {
             told: result.resarray.get(1).and_then(told),
         })
     }
+}
+
+/// What was answered, and how its CB_SEQUENCE ended.
+fn at_slot(answer: &[u8]) -> Option<(CbCompound4Res<'_>, Nfsstat4)> {
+    let result: CbCompound4Res<'_> = Decoder::new(answer).take().ok()?;
+    let status = match result.resarray.first()? {
+        NfsCbResop4::CbSequence(Ok(_)) => Nfsstat4::NFS4_OK,
+        NfsCbResop4::CbSequence(Err(status)) => *status,
+        _ => return None,
+    };
+    Some((result, status))
 }
 
 /// The answer to a callback.

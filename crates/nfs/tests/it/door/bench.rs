@@ -115,6 +115,8 @@ pub(super) enum Reaction {
     Lost,
     /// The client sees it, and the answer is lost.
     Unanswered,
+    /// The client sees it, and its answer makes no sense.
+    Garbled,
 }
 
 /// A callback, as it came.
@@ -204,7 +206,7 @@ impl Back {
         };
         let is_seen = matches!(
             reaction,
-            Reaction::Answer(_) | Reaction::Tell(..) | Reaction::Unanswered
+            Reaction::Answer(_) | Reaction::Tell(..) | Reaction::Unanswered | Reaction::Garbled
         );
         if is_seen && at == Nfsstat4::NFS4_OK {
             *last = of.csa_sequenceid;
@@ -272,11 +274,15 @@ impl Back {
                     resarray: results,
                 });
             }
+            Reaction::Garbled => out.put(&Reply {
+                xid,
+                outcome: Outcome::Success,
+            }),
             Reaction::Lost | Reaction::Unanswered => {}
         });
         let is_answered = matches!(
             reaction,
-            Reaction::Deny(_) | Reaction::Answer(_) | Reaction::Tell(..)
+            Reaction::Deny(_) | Reaction::Answer(_) | Reaction::Tell(..) | Reaction::Garbled
         );
         is_answered.then(|| out.into_bytes())
     }

@@ -204,6 +204,7 @@ fn a_recall_is_repeated_until_the_client_takes_it() {
     for odd in [
         Reaction::Lost,
         Reaction::Unanswered,
+        Reaction::Garbled,
         Reaction::Deny(AuthStat::AUTH_BADCRED),
         Reaction::Answer(Nfsstat4::NFS4ERR_DELAY),
         Reaction::Answer(Nfsstat4::NFS4ERR_BADHANDLE),
@@ -384,10 +385,14 @@ fn delegations_are_opened_by_their_own_stateids_alone() {
     });
 }
 
-/// It hears nothing, or refuses what it hears.
+/// It hears nothing, refuses what it hears, or says what nobody understands.
 #[test]
 fn a_client_that_does_not_answer_is_told_so_and_called_again_when_it_has_bound_a_connection() {
-    for odd in [Reaction::Lost, Reaction::Deny(AuthStat::AUTH_BADCRED)] {
+    for odd in [
+        Reaction::Lost,
+        Reaction::Deny(AuthStat::AUTH_BADCRED),
+        Reaction::Garbled,
+    ] {
         let mut rig = Rig::new();
         rig.run(move |env| async move {
             let (mut first, second) = two(&env, &["f", "g"]).await;
