@@ -100,7 +100,7 @@ pub(super) const fn change(info: files::ChangeInfo) -> ChangeInfo4 {
 }
 
 /// Which operation's result begins there.
-fn number_at(begin: usize, out: &Encoder) -> NfsOpnum4 {
+pub(super) fn number_at(begin: usize, out: &Encoder) -> NfsOpnum4 {
     let mut number = [0; 4];
     number.copy_from_slice(&out.as_bytes()[begin..begin + 4]);
     NfsOpnum4(u32::from_be_bytes(number))

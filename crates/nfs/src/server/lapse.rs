@@ -1,19 +1,23 @@
 //! Clients that come, go, or fall silent (RFC 8881, sections 8.3 and 8.4).
 //!
 //! A client whose lease has run out is treated with courtesy: it keeps what it holds until somebody
-//! else wants that.
+//! else wants that: a request that it is in the way of, or room when there is none.
 
 use std::future::Future;
 
-use files::{Answer, Caller, Error, Handle, Name, Request};
+use files::{Answer, Caller, Error, Handle, Holder, Name, Request, VolumeId};
 
 use crate::wire::{Nfsstat4, Sessionid4};
 
+use super::conflicts::Wants;
 use super::states::ClientId;
 use super::{Door, PAUSE, clients, sessions};
 
 /// Stands for a client's row, in the turns that are taken at it.
 const ROWS: [u8; 12] = [0xff; 12];
+
+/// No client's number.
+const NOBODY: ClientId = 0;
 
 impl Door {
     /// A client has confirmed itself: it is written down, and the one of its name before it is
@@ -209,34 +213,30 @@ impl Door {
         }
     }
 
-    /// Forgets clients without a lease that hold something of a file. Returns whether there were any:
+    /// Forgets clients without a lease that are in the way of what is wanted. Returns whether there were any:
     /// then what was refused may succeed now.
-    pub(super) async fn settle(&self, file: Handle) -> bool {
-        let lapsed = self.clients.borrow().lapsed(self.now_ms(), self.lease_ms);
-        if lapsed.is_empty() {
-            return false;
-        }
-        let gone: Vec<ClientId> = {
-            let states = self.states.borrow();
-            let holders = states.holders_of(file);
-            let in_the_way = |id: &ClientId| holders.contains(id);
-            lapsed.into_iter().filter(in_the_way).collect()
-        };
+    pub(super) async fn settle(&self, wants: &Wants) -> bool {
+        let in_the_way = self.states.borrow().in_the_way(wants);
         let mut is_changed = false;
-        for id in gone {
-            // It may have come back while another one was forgotten.
-            if self.is_lapsed(id) {
-                self.forget(id).await;
-                is_changed = true;
-            }
+        for id in in_the_way {
+            is_changed |= self.forget_lapsed(id).await;
         }
         is_changed
     }
 
-    /// Asks, and asks again if only clients without a lease were in the way at one of these files.
+    /// Forgets a client if its lease has run out: by now it may have come back. Returns whether it had.
+    pub(super) async fn forget_lapsed(&self, id: ClientId) -> bool {
+        let is_lapsed = self.is_lapsed(id);
+        if is_lapsed {
+            self.forget(id).await;
+        }
+        is_lapsed
+    }
+
+    /// Asks, and asks again if clients without a lease were in the way of what it wants.
     pub(super) async fn settling<T, F>(
         &self,
-        files: &[Handle],
+        wants: &[Wants],
         mut ask: impl FnMut() -> F,
     ) -> Result<T, Nfsstat4>
     where
@@ -244,16 +244,17 @@ impl Door {
     {
         loop {
             let result = ask().await;
-            if !is_conflict(&result) || !self.settle_all(files).await {
+            if !is_conflict(&result) || !self.settle_all(wants).await {
                 return result;
             }
         }
     }
 
-    /// The same where names lead to the files.
+    /// The same where names that change lead to the files.
     pub(super) async fn settling_names<T, F>(
         &self,
         names: &[(Handle, &Name)],
+        holder: Option<Holder>,
         mut ask: impl FnMut() -> F,
     ) -> Result<T, Nfsstat4>
     where
@@ -264,25 +265,71 @@ impl Door {
             if !is_conflict(&result) {
                 return result;
             }
-            let mut files = Vec::new();
+            let mut wants = Vec::new();
             for (directory, name) in names {
                 let request = Request::Lookup(*directory, (*name).clone());
                 if let Ok(Answer::Found(file, _)) = self.fs.call(&Caller::ROOT, request).await {
-                    files.push(file);
+                    wants.push(Wants::change(file, holder));
                 }
             }
-            if !self.settle_all(&files).await {
+            if !self.settle_all(&wants).await {
                 return result;
             }
         }
     }
 
-    async fn settle_all(&self, files: &[Handle]) -> bool {
+    async fn settle_all(&self, wants: &[Wants]) -> bool {
         let mut is_changed = false;
-        for file in files {
-            is_changed |= self.settle(*file).await;
+        for of in wants {
+            is_changed |= self.settle(of).await;
         }
         is_changed
+    }
+
+    /// After a request that found no room: forgets clients without a lease that keep files from ending which
+    /// have no name any more, as nobody can be in conflict with them there. Returns whether there will be more
+    /// room soon: there were any, now or within the last second.
+    ///
+    /// Cost: a look at each file that such clients have open, once a second at most.
+    pub(super) async fn make_space(&self, volume: Option<VolumeId>) -> bool {
+        let _turn = self.turns.take(NOBODY, Handle::from_bytes(ROWS)).await;
+        let now_ms = self.now_ms();
+        if let Some((sought_ms, was_found)) = self.space_sought.get()
+            && now_ms < sought_ms + PAUSE.as_millis() as u64
+        {
+            return was_found;
+        }
+        let lapsed = self.clients.borrow().lapsed(now_ms, self.lease_ms);
+        let mut is_found = false;
+        for id in lapsed {
+            if self.keeps_nameless(id, volume).await {
+                is_found |= self.forget_lapsed(id).await;
+            }
+        }
+        self.space_sought.set(Some((self.now_ms(), is_found)));
+        is_found
+    }
+
+    /// Whether a client has a file open that has no name, and nobody with a lease has; of a volume, if one is
+    /// given.
+    async fn keeps_nameless(&self, id: ClientId, volume: Option<VolumeId>) -> bool {
+        let opened = self.states.borrow().opened_by(id);
+        for file in opened {
+            let is_elsewhere = volume.is_some_and(|volume| volume != file.volume);
+            let is_kept = || {
+                let openers = self.states.borrow().openers(file);
+                openers.into_iter().any(|client| !self.is_lapsed(client))
+            };
+            if is_elsewhere || is_kept() {
+                continue;
+            }
+            let request = Request::GetAttributes(file);
+            let answer = self.fs.call(&Caller::ROOT, request).await;
+            if matches!(answer, Ok(Answer::Attributes(of)) if of.links == 0) {
+                return true;
+            }
+        }
+        false
     }
 
     /// If a client has acknowledged all that was taken away from it, it may reclaim again.

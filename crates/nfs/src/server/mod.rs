@@ -12,7 +12,8 @@
 //! | `clients`, `sessions`, `states`, `owners` | who there is, and what they hold |
 //! | `measure` | calls by operation, how long they took, and the log of slow ones |
 //! | `turns` | requests of one owner at one file, one after the other |
-//! | `grace`, `lapse`, `recall` | reclaiming after a restart, leases that run out, delegations wanted back |
+//! | `grace`, `lapse`, `conflicts` | reclaiming after a restart, leases that run out, who is in whose way |
+//! | `recall` | delegations wanted back |
 //! | `handles`, `exports`, `attributes`, `status` | what files are called, where and to whom they are served |
 
 mod attributes;
@@ -20,6 +21,7 @@ mod budget;
 mod call;
 mod clients;
 mod compound;
+mod conflicts;
 mod connection;
 mod exports;
 mod grace;
@@ -212,6 +214,8 @@ pub struct Door {
     /// Until when clients claim what they held before; none: the grace period is over.
     grace_until_ms: Cell<Option<u64>>,
     grace_over: rt::sync::Notify,
+    /// When room was last sought that clients without a lease keep, and whether there was some.
+    space_sought: Cell<Option<(u64, bool)>>,
     counts: Cell<Counts>,
     measures: measure::Measures,
 }
@@ -249,6 +253,7 @@ impl Door {
             wanted_back: recall::WantedBack::default(),
             grace_until_ms: Cell::new(None),
             grace_over: rt::sync::Notify::new(),
+            space_sought: Cell::default(),
             counts: Cell::default(),
             measures: measure::Measures::new(core, options.slow),
             fs,

@@ -307,12 +307,25 @@ impl States {
         held.copied().collect()
     }
 
-    /// Who holds something of a file.
-    pub(super) fn holders_of(&self, file: Handle) -> BTreeSet<ClientId> {
+    /// The files that a client has open.
+    pub(super) fn opened_by(&self, client: ClientId) -> BTreeSet<Handle> {
+        let held = self.of_client.get(&client).into_iter().flatten();
+        let states = held.filter_map(|num| self.get(*num));
+        let opens = states.filter(|state| matches!(state.held, Held::Open(_)));
+        opens.map(|state| state.file).collect()
+    }
+
+    /// Who has a file open.
+    pub(super) fn openers(&self, file: Handle) -> BTreeSet<ClientId> {
+        let held = self.of_file(file);
+        let opens = held.filter(|state| matches!(state.held, Held::Open(_)));
+        opens.map(|state| state.client).collect()
+    }
+
+    /// What is held of a file.
+    pub(super) fn of_file(&self, file: Handle) -> impl Iterator<Item = &State> {
         let held = self.of_file.get(&file).into_iter().flatten();
         held.filter_map(|num| self.get(*num))
-            .map(|state| state.client)
-            .collect()
     }
 
     /// How much is held in all.
@@ -678,12 +691,10 @@ mod tests {
         assert!(states.open_for(1, file(5), Share::READ).is_some());
         assert!(states.open_for(1, file(5), Share::WRITE).is_none());
         assert!(states.open_for(2, file(5), Share::READ).is_none());
-        assert_eq!(states.holders_of(file(5)), BTreeSet::from([1, 2]));
+        assert_eq!(states.of_file(file(5)).count(), 3);
         assert_eq!(states.forget_client(1).len(), 2);
-        assert_eq!(
-            (states.count(), states.holders_of(file(5))),
-            (1, BTreeSet::from([2]))
-        );
+        let left: Vec<_> = states.of_file(file(5)).map(|of| of.client).collect();
+        assert_eq!((states.count(), left), (1, vec![2]));
         assert_eq!(states.owners.known(1, OwnerKind::Open, b"o"), None);
     }
 }

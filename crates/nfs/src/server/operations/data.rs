@@ -4,6 +4,7 @@ use files::{Answer, Caller, Error, Handle, Range, Request, Share, Stability};
 
 use crate::server::IO_MAX;
 use crate::server::compound::{Compound, put};
+use crate::server::conflicts::Wants;
 use crate::wire::*;
 use crate::xdr::Encoder;
 
@@ -57,6 +58,7 @@ impl Compound<'_> {
             len: len as u64,
         };
         let beyond = of.offset > i64::MAX as u64;
+        let wants = Wants::data(file, caller.holder, Share::READ);
         let result = if beyond {
             Ok(files::ReadDone {
                 len: 0,
@@ -66,7 +68,7 @@ impl Compound<'_> {
             loop {
                 match self.door.fs.read(caller, file, range, &mut bytes).await {
                     // Whoever has lost its lease is in nobody's way.
-                    Err(Error::ShareDenied | Error::Delay) if self.door.settle(file).await => {}
+                    Err(Error::ShareDenied | Error::Delay) if self.door.settle(&wants).await => {}
                     result => break result,
                 }
             }
@@ -122,12 +124,13 @@ impl Compound<'_> {
         caller.once = None;
         caller.holder = self.holder_for(&of.stateid, file, Share::WRITE)?;
         let data = &of.data[..of.data.len().min(IO_MAX as usize)];
+        let wants = Wants::data(file, caller.holder, Share::WRITE);
         let fs = &self.door.fs;
         let write = || async {
             let done = fs.write(&caller, file, of.offset, data, stability).await;
             done.map_err(|error| self.of_data(error))
         };
-        let done = self.door.settling(&[file], write).await?;
+        let done = self.door.settling(&[wants], write).await?;
         Ok(Write4Resok {
             count: done.len as u32,
             committed: of.stable,

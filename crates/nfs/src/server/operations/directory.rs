@@ -52,7 +52,11 @@ impl Compound<'_> {
             self.ask(&caller, request)
         };
         let names = [(directory, &name)];
-        match self.door.settling_names(&names, remove).await? {
+        match self
+            .door
+            .settling_names(&names, caller.holder, remove)
+            .await?
+        {
             Answer::Changed(info) => Ok(Remove4Resok {
                 cinfo: change(info),
             }),
@@ -76,7 +80,11 @@ impl Compound<'_> {
             self.ask(&caller, request)
         };
         let names = [(from, &from_name), (to, &to_name)];
-        match self.door.settling_names(&names, rename).await? {
+        match self
+            .door
+            .settling_names(&names, caller.holder, rename)
+            .await?
+        {
             Answer::Renamed { from, to } => Ok(Rename4Resok {
                 source_cinfo: change(from),
                 target_cinfo: change(to),

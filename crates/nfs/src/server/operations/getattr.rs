@@ -135,7 +135,7 @@ impl Compound<'_> {
                     },
                 )
             }
-            None if still_has && !self.door.settle(object).await => {
+            None if still_has && !self.door.forget_lapsed(client).await => {
                 // Whoever asks wants the file: it comes back meanwhile.
                 self.door.want_back(client, object);
                 return Err(Nfsstat4::NFS4ERR_DELAY);

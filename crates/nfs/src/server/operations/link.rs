@@ -3,6 +3,7 @@
 use files::{Answer, Request};
 
 use crate::server::compound::{Compound, change, name, put};
+use crate::server::conflicts::Wants;
 use crate::wire::*;
 use crate::xdr::{Encoder, Opaque};
 
@@ -43,6 +44,7 @@ impl Compound<'_> {
         let directory = self.object()?;
         let name = name(&of.newname)?;
         let caller = self.changer(directory)?;
+        let wants = Wants::change(object, caller.holder);
         let link = || {
             let request = Request::Link {
                 object,
@@ -51,7 +53,7 @@ impl Compound<'_> {
             };
             self.ask(&caller, request)
         };
-        match self.door.settling(&[object], link).await? {
+        match self.door.settling(&[wants], link).await? {
             Answer::Changed(info) => Ok(Link4Resok {
                 cinfo: change(info),
             }),

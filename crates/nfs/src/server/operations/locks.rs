@@ -172,7 +172,7 @@ impl Compound<'_> {
         })
     }
 
-    /// Asks for a lock; who is in the way and has lost its lease loses all it holds of the file.
+    /// Asks for a lock; who is in the way and has lost its lease is forgotten.
     async fn ask_for_lock(&self, file: Handle, request: &Request) -> Result<(), Refused> {
         let caller = self.caller(file)?;
         loop {
@@ -180,14 +180,12 @@ impl Compound<'_> {
                 Ok(_) => return Ok(()),
                 Err(refused) => refused,
             };
-            let is_conflict = matches!(refused, Error::Locked(_) | Error::Delay);
-            if is_conflict && self.door.settle(file).await {
-                continue;
+            let Error::Locked(conflict) = refused else {
+                return Err(Refused::Status(self.of_error(refused)));
+            };
+            if !self.door.forget_lapsed(conflict.holder.client).await {
+                return Err(Refused::Denied(conflict));
             }
-            return Err(match refused {
-                Error::Locked(conflict) => Refused::Denied(conflict),
-                other => Refused::Status(self.of_error(other)),
-            });
         }
     }
 

@@ -22,7 +22,8 @@ mod xattrs;
 use crate::wire::*;
 use crate::xdr::{Decoder, Encoder};
 
-use super::compound::{Compound, put, put_failed};
+use super::compound::{Compound, number_at, put, put_failed};
+use super::handles::Place;
 
 use sequenced::Counted;
 
@@ -41,7 +42,12 @@ impl Compound<'_> {
         match counted {
             Counted::New(request) => {
                 let begin = out.size();
-                let status = self.carry_out(operation, out).await;
+                let mut status = self.carry_out(operation, out).await;
+                if self.makes_space(status).await {
+                    let number = number_at(begin, out);
+                    out.truncate(begin);
+                    status = put_failed(out, number, Nfsstat4::NFS4ERR_DELAY);
+                }
                 if let Some(request) = request {
                     self.count_out(request, status, &out.as_bytes()[begin..]);
                 }
@@ -49,6 +55,19 @@ impl Compound<'_> {
             }
             Counted::Again(answered) => self.repeat(&answered, out),
             Counted::Refused(status) => put_failed(out, number_of(&operation), status),
+        }
+    }
+
+    /// After an operation that has found no room: whether there will be some soon, as clients that had no
+    /// lease were forgotten for it.
+    async fn makes_space(&self, status: Nfsstat4) -> bool {
+        let Some(Place::Object(object)) = self.current else {
+            return false;
+        };
+        match status {
+            Nfsstat4::NFS4ERR_NOSPC => self.door.make_space(None).await,
+            Nfsstat4::NFS4ERR_DQUOT => self.door.make_space(Some(object.volume)).await,
+            _ => false,
         }
     }
 

@@ -7,6 +7,7 @@ use files::{
 
 use crate::server::attributes::to_set;
 use crate::server::compound::{Compound, change, name, put};
+use crate::server::conflicts::Wants;
 use crate::server::handles::Place;
 use crate::server::owners::{OwnerKind, OwnerUse};
 use crate::server::states::{ClientId, Held, Named, Open, StateNum};
@@ -99,7 +100,8 @@ impl Compound<'_> {
             };
             self.ask(&judged, request)
         };
-        self.door.settling(&[opened.file], open).await?;
+        let wants = Wants::open(opened.file, holder, access, deny);
+        self.door.settling(&[wants], open).await?;
         self.door.still_there(client).await?;
         if opened.is_to_empty {
             self.empty(opened.file, caller, holder).await?;
@@ -149,8 +151,9 @@ impl Compound<'_> {
             once: self.once().map(second_half),
             ..caller
         };
+        let wants = Wants::data(file, Some(holder), Share::WRITE);
         let cut = || self.ask_of_data(&caller, Request::SetAttributes(file, set));
-        let result = self.door.settling(&[file], cut).await;
+        let result = self.door.settling(&[wants], cut).await;
         let Err(status) = result else {
             return Ok(());
         };

@@ -4,6 +4,7 @@ use files::{Caller, Request, Share};
 
 use crate::server::attributes::to_set;
 use crate::server::compound::Compound;
+use crate::server::conflicts::Wants;
 use crate::wire::*;
 use crate::xdr::Encoder;
 
@@ -24,7 +25,8 @@ impl Compound<'_> {
         let object = self.object()?;
         let (set, mask) = to_set(&of.obj_attributes, self.minor)?;
         let mut caller = self.changer(object)?;
-        if set.size.is_some() {
+        let is_cut = set.size.is_some();
+        if is_cut {
             caller.holder = match self.holder_for(&of.stateid, object, Share::WRITE) {
                 // What was done before a restart is not done again, though that stateid is no more.
                 Err(Nfsstat4::NFS4ERR_STALE_STATEID) if self.is_kept(&caller).await? => {
@@ -33,8 +35,12 @@ impl Compound<'_> {
                 holder => holder?,
             };
         }
+        let wants = match is_cut {
+            true => Wants::data(object, caller.holder, Share::WRITE),
+            false => Wants::change(object, caller.holder),
+        };
         let set = || self.ask_of_data(&caller, Request::SetAttributes(object, set));
-        self.door.settling(&[object], set).await?;
+        self.door.settling(&[wants], set).await?;
         Ok(mask)
     }
 

@@ -3,6 +3,7 @@
 use files::{Answer, Caller, Handle, Range, Request, SeekFor, Share};
 
 use crate::server::compound::Compound;
+use crate::server::conflicts::Wants;
 use crate::server::handles::Place;
 use crate::wire::*;
 use crate::xdr::Encoder;
@@ -25,16 +26,18 @@ impl Compound<'_> {
     pub(super) async fn allocate(&self, of: &Allocate4Args) -> Result<(), Nfsstat4> {
         let (file, caller) = self.writer(&of.aa_stateid).await?;
         let range = range(of.aa_offset, of.aa_length)?;
+        let wants = Wants::data(file, caller.holder, Share::WRITE);
         let allocate = || self.ask_of_data(&caller, Request::Allocate(file, range));
-        self.door.settling(&[file], allocate).await.map(drop)
+        self.door.settling(&[wants], allocate).await.map(drop)
     }
 
     /// DEALLOCATE (RFC 7862, section 15.4).
     pub(super) async fn deallocate(&self, of: &Deallocate4Args) -> Result<(), Nfsstat4> {
         let (file, caller) = self.writer(&of.da_stateid).await?;
         let range = range(of.da_offset, of.da_length)?;
+        let wants = Wants::data(file, caller.holder, Share::WRITE);
         let free = || self.ask_of_data(&caller, Request::Deallocate(file, range));
-        self.door.settling(&[file], free).await.map(drop)
+        self.door.settling(&[wants], free).await.map(drop)
     }
 
     /// SEEK (RFC 7862, section 15.11).
@@ -47,8 +50,9 @@ impl Compound<'_> {
             DataContent4::NFS4_CONTENT_HOLE => SeekFor::Hole,
             _ => return Err(Nfsstat4::NFS4ERR_UNION_NOTSUPP),
         };
+        let wants = Wants::data(file, caller.holder, Share::READ);
         let seek = || self.ask_of_data(&caller, Request::Seek(file, of.sa_offset, what));
-        match self.door.settling(&[file], seek).await? {
+        match self.door.settling(&[wants], seek).await? {
             Answer::Seek(done) => Ok(SeekRes4 {
                 sr_eof: done.is_end,
                 sr_offset: done.offset,
@@ -107,8 +111,9 @@ impl Compound<'_> {
             to,
             offset: of.ca_dst_offset,
         };
+        let wants = of_both(from, to, &caller);
         let copy = || self.ask_of_data(&caller, request.clone());
-        let Answer::Copied(count) = self.door.settling(&[from, to], copy).await? else {
+        let Answer::Copied(count) = self.door.settling(&wants, copy).await? else {
             return Err(Nfsstat4::NFS4ERR_SERVERFAULT);
         };
         // What was copied is made durable at once, so that a client need not ask for that.
@@ -143,8 +148,9 @@ impl Compound<'_> {
             to,
             offset: of.cl_dst_offset,
         };
+        let wants = of_both(from, to, &caller);
         let clone = || self.ask_of_data(&caller, request.clone());
-        self.door.settling(&[from, to], clone).await.map(drop)
+        self.door.settling(&wants, clone).await.map(drop)
     }
 
     /// IO_ADVISE (RFC 7862, section 15.5): no advice is taken, which the answer says.
@@ -155,6 +161,14 @@ impl Compound<'_> {
             ior_hints: Bitmap4::EMPTY,
         })
     }
+}
+
+/// The data of one file for that of another.
+fn of_both(from: Handle, to: Handle, caller: &Caller) -> [Wants; 2] {
+    [
+        Wants::data(from, caller.of_source().holder, Share::READ),
+        Wants::data(to, caller.holder, Share::WRITE),
+    ]
 }
 
 /// A range that can be.

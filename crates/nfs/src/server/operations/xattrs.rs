@@ -4,6 +4,7 @@
 use files::{Answer, Request, SetXattr, XATTR_VALUE_LEN_MAX};
 
 use crate::server::compound::{Compound, change, name, put};
+use crate::server::conflicts::Wants;
 use crate::wire::*;
 use crate::xdr::{Encoder, Opaque};
 
@@ -50,8 +51,9 @@ impl Compound<'_> {
             value: of.sxa_value.to_vec(),
             how,
         };
+        let wants = Wants::change(object, caller.holder);
         let set = || self.ask(&caller, request.clone());
-        match self.door.settling(&[object], set).await? {
+        match self.door.settling(&[wants], set).await? {
             Answer::Changed(info) => Ok(change(info)),
             _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
         }
@@ -121,8 +123,9 @@ impl Compound<'_> {
         let object = self.object()?;
         let caller = self.changer(object)?;
         let name = name(&of.rxa_name)?;
+        let wants = Wants::change(object, caller.holder);
         let remove = || self.ask(&caller, Request::RemoveXattr(object, name.clone()));
-        match self.door.settling(&[object], remove).await? {
+        match self.door.settling(&[wants], remove).await? {
             Answer::Changed(info) => Ok(change(info)),
             _ => Err(Nfsstat4::NFS4ERR_SERVERFAULT),
         }

@@ -335,3 +335,200 @@ fn who_is_in_nobodys_way_keeps_what_it_has() {
         third.call(&[NfsArgop4::Putrootfh, remove]).await.ok();
     });
 }
+
+/// RFC 8881, section 8.3: it is in somebody's way who holds what is in conflict with the request, not who
+/// holds anything of the same file.
+#[test]
+fn who_has_the_file_open_and_denies_nothing_is_in_nobodys_way() {
+    let no_delegation = OPEN4_SHARE_ACCESS_WANT_NO_DELEG;
+    let root = || NfsArgop4::Putrootfh;
+    let denies = || {
+        let NfsArgop4::Open(mut of) = open("f", "writer", WRITE) else {
+            unreachable!()
+        };
+        of.share_deny = OPEN4_SHARE_DENY_WRITE;
+        NfsArgop4::Open(of)
+    };
+    // What somebody who is alive has, and what a third one is then refused.
+    let reads = |want| open("f", "alive", READ | want);
+    let (delay, denied) = (Nfsstat4::NFS4ERR_DELAY, Nfsstat4::NFS4ERR_SHARE_DENIED);
+    let locked = Nfsstat4::NFS4ERR_LOCKED;
+    let whole = |of| {
+        NfsArgop4::Lock(Lock4Args {
+            locktype: NfsLockType4::WRITE_LT,
+            reclaim: false,
+            offset: 0,
+            length: u64::MAX,
+            locker: Locker4::OpenOwner(OpenToLockOwner4 {
+                open_seqid: 0,
+                open_stateid: CURRENT,
+                lock_seqid: 0,
+                lock_owner: StateOwner4 {
+                    clientid: 0,
+                    owner: of,
+                },
+            }),
+        })
+    };
+    type Asks = Vec<NfsArgop4<'static>>;
+    let plans: Vec<(Asks, Asks, Nfsstat4)> = vec![
+        (
+            vec![root(), reads(0)],
+            vec![root(), open("f", "writer", WRITE)],
+            delay,
+        ),
+        (
+            vec![root(), reads(0)],
+            vec![root(), lookup("f"), write(&ANONYMOUS, b"x")],
+            delay,
+        ),
+        (
+            vec![root(), reads(0)],
+            vec![root(), lookup("f"), cut(&ANONYMOUS)],
+            delay,
+        ),
+        (
+            vec![root(), reads(0)],
+            vec![root(), lookup("f"), set_mode()],
+            delay,
+        ),
+        (
+            vec![root(), reads(0)],
+            vec![
+                root(),
+                NfsArgop4::Remove(Remove4Args { target: "f".into() }),
+            ],
+            delay,
+        ),
+        (
+            vec![root(), denies()],
+            vec![root(), open("f", "writer", WRITE)],
+            denied,
+        ),
+        (
+            vec![root(), denies()],
+            vec![root(), lookup("f"), write(&ANONYMOUS, b"x")],
+            locked,
+        ),
+        (
+            vec![root(), open("f", "w", WRITE), whole("l".into())],
+            vec![root(), open("f", "w", WRITE), whole("l".into())],
+            Nfsstat4::NFS4ERR_DENIED,
+        ),
+        (
+            vec![root(), open("f", "w", WRITE), whole("l".into())],
+            vec![
+                root(),
+                lookup("f"),
+                NfsArgop4::Lockt(Lockt4Args {
+                    locktype: NfsLockType4::READ_LT,
+                    offset: 0,
+                    length: 1,
+                    owner: StateOwner4 {
+                        clientid: 0,
+                        owner: "l".into(),
+                    },
+                }),
+            ],
+            Nfsstat4::NFS4ERR_DENIED,
+        ),
+    ];
+    for (holds, asks, refused) in plans {
+        let mut rig = Rig::new();
+        rig.run(move |env| async move {
+            let silent = lapsed(&env, "f", READ | no_delegation, 0).await;
+            let alive = Client::new(&env, "alive").await;
+            let third = Client::new(&env, "third").await;
+            alive.call(&holds).await.ok();
+            let done = third.call(&asks).await;
+            assert_eq!(done.status, refused, "{asks:?}");
+            assert_eq!(silent.flags().await, 0, "it has lost nothing: {asks:?}");
+        });
+    }
+}
+
+/// A file without a name cannot be wanted by its name: the room that it takes is wanted.
+#[test]
+fn what_a_lapsed_client_alone_keeps_from_ending_makes_room() {
+    let mut rig = Rig::new();
+    let fs = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let page = vec![7; 4096];
+        let root = || NfsArgop4::Putrootfh;
+        let remove = || NfsArgop4::Remove(Remove4Args { target: "f".into() });
+        let fills = |name| vec![root(), lookup(name), write(&ANONYMOUS, &page)];
+        let reads = || open("f", "o", READ | OPEN4_SHARE_ACCESS_WANT_NO_DELEG);
+        let other = Client::new(&env, "other").await;
+        // Files of the same name, one after the other: the first one's client stays alive, and the file of
+        // the third has a name.
+        let names = ["alive", "silent", "named"];
+        let (mut clients, mut handle) = (Vec::new(), Vec::new());
+        for name in names {
+            let client = Client::new(&env, name).await;
+            client.make("f").await;
+            client.call(&fills("f")).await.ok();
+            let opens = [root(), reads(), NfsArgop4::Getfh];
+            let done = client.call(&opens).await.ok();
+            let NfsResop4::Getfh(Ok(of)) = done.result(3) else {
+                panic!("{done:?}");
+            };
+            if name == "alive" {
+                handle = of.object.to_vec();
+            }
+            if name != "named" {
+                client.call(&[root(), remove()]).await.ok();
+            }
+            clients.push(client);
+        }
+        // The file that is alive without a name is kept by one who is not, as well.
+        let both = Client::new(&env, "both").await;
+        let putfh = NfsArgop4::Putfh(Putfh4Args {
+            object: handle.as_slice().into(),
+        });
+        let NfsArgop4::Open(mut of) = reads() else {
+            unreachable!()
+        };
+        of.claim = OpenClaim4::ClaimFh;
+        both.call(&[putfh, NfsArgop4::Open(of)]).await.ok();
+        other.make("g").await;
+        let files_max = 1 << 10;
+        let full = files::model::Quota {
+            bytes_max: 3 * 4096,
+            files_max,
+        };
+        fs.model.add_volume(files::VolumeId(1), full);
+        let refused = other.call(&fills("g")).await;
+        assert_eq!(refused.status, Nfsstat4::NFS4ERR_DQUOT, "all are alive");
+        for _ in 0..3 {
+            env.core.sleep(LEASE / 2).await;
+            clients[0].flags().await;
+            other.flags().await;
+        }
+        let made = other.call(&fills("g")).await;
+        assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY, "there will be room");
+        other.call(&fills("g")).await.ok();
+        // There is nothing more that is nobody's.
+        env.core.sleep(Duration::from_secs(2)).await;
+        other.make("h").await;
+        let refused = other.call(&fills("h")).await;
+        assert_eq!(refused.status, Nfsstat4::NFS4ERR_DQUOT);
+        assert_eq!((clients[0].flags().await, clients[2].flags().await), (0, 0));
+        assert_eq!(both.flags().await, 0, "it keeps no room from anybody");
+        let done = clients[1].call(&[]).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_BADSESSION);
+        // Now it is an orphan as well.
+        other.call(&[root(), remove()]).await.ok();
+        env.core.sleep(LEASE * 2).await;
+        other.flags().await;
+        let makes = create("i", "o");
+        let full = files::model::Quota {
+            bytes_max: 1 << 30,
+            files_max: 1,
+        };
+        fs.model.add_volume(files::VolumeId(1), full);
+        let made = other.call(&[root(), makes]).await;
+        assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY);
+        let done = clients[2].call(&[]).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_BADSESSION);
+    });
+}

@@ -35,12 +35,19 @@ impl Program {
         if open.access & needs == 0 {
             expected = Nfsstat4::NFS4ERR_OPENMODE;
         } else {
-            let before = self.files[file].lock_conflicts(of, range.clone(), writes);
-            let mut others = before.clone();
-            others.remove(&of.0);
             // Who asks has a lease again.
             self.peers[of.0].renewed = env.core.now();
-            self.settle(env, file, &before);
+            let before = self.files[file].lock_conflicts(of, range.clone(), writes);
+            // The door hears of one that is in the way, and asks no more if that one has a lease: so all have
+            // or nobody.
+            if before.iter().any(|other| !self.is_lapsed(env, *other)) {
+                for other in before.iter().copied() {
+                    if self.is_lapsed(env, other) {
+                        self.renew(env, other).await;
+                    }
+                }
+            }
+            self.settle(env, before);
             let after = self.files[file].lock_conflicts(of, range.clone(), writes);
             if !after.is_empty() {
                 expected = Nfsstat4::NFS4ERR_DENIED;

@@ -1,5 +1,5 @@
 //! What clients hold, by the rules of RFC 8881, sections 8 to 10, and what the door does beyond them: a
-//! client without a lease keeps what it holds until somebody else is in its way.
+//! client without a lease keeps what it holds until it is in somebody else's way.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,13 +80,6 @@ impl File {
             .any(|((other, _), open)| *other != client && (writes || open.access & 2 != 0));
         let is_mine = self.delegations.contains_key(&client);
         !in_use && !is_mine && self.delegation_conflicts(client, writes).is_empty()
-    }
-
-    /// Whether a client holds anything of it.
-    pub(super) fn is_held_by(&self, client: usize) -> bool {
-        self.opens.keys().any(|(of, _)| *of == client)
-            || self.locks.keys().any(|(of, _)| *of == client)
-            || self.delegations.contains_key(&client)
     }
 
     pub(super) fn forget(&mut self, client: usize) {

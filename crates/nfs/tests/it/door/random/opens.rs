@@ -9,6 +9,16 @@ use super::super::bench::*;
 use super::model::{Delegation, Open, Owner};
 use super::program::{FILES, Program, owner_name};
 
+/// Whether a delegation is to come with an open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    Nothing,
+    /// One of the open's kind.
+    New,
+    /// That of before a restart: for writing, or not.
+    Claim(bool),
+}
+
 impl Program {
     /// The next number of an owner's sequence; none in 4.1.
     pub(super) fn open_seqid(&mut self, (client, owner): Owner) -> u32 {
@@ -38,19 +48,10 @@ impl Program {
             let writes = access & 2 != 0 || deny & 1 != 0;
             let shares = self.files[file].share_conflicts(of, access, deny);
             let others = self.files[file].delegation_conflicts(client, writes);
-            // A share conflict is told first; both have clients without a lease forgotten.
-            let mut in_the_way = shares;
-            if in_the_way.is_empty() {
-                in_the_way = others;
-            }
-            self.settle(env, file, &in_the_way);
+            self.settle(env, &shares | &others);
+            // A share conflict is told first.
             let shares = self.files[file].share_conflicts(of, access, deny);
-            let mut delegated = self.files[file].delegation_conflicts(client, writes);
-            if shares.is_empty() && !delegated.is_empty() {
-                let before = delegated;
-                self.settle(env, file, &before);
-                delegated = self.files[file].delegation_conflicts(client, writes);
-            }
+            let delegated = self.files[file].delegation_conflicts(client, writes);
             let expected = match (shares.is_empty(), delegated.is_empty()) {
                 (false, _) => Nfsstat4::NFS4ERR_SHARE_DENIED,
                 (true, false) => Nfsstat4::NFS4ERR_DELAY,
@@ -62,7 +63,8 @@ impl Program {
             self.judge(&done, expected);
             match expected {
                 Nfsstat4::NFS4_OK => {
-                    self.opened(env, (of, file), (access, deny), wants, &done)
+                    let wish = if wants { Wish::New } else { Wish::Nothing };
+                    self.opened(env, (of, file), (access, deny), wish, &done)
                         .await;
                     return;
                 }
@@ -109,7 +111,7 @@ impl Program {
         env: &Env,
         (of, file): (Owner, usize),
         (access, deny): (u32, u32),
-        wants: bool,
+        wish: Wish,
         done: &Done,
     ) {
         let (client, _) = of;
@@ -131,14 +133,17 @@ impl Program {
             };
             stateid = answer.open_stateid;
         }
-        let writes = access & 2 != 0;
-        let has_back = self.peers[client].has_back && wants && !self.is_grace;
-        let expected = has_back && self.files[file].may_delegate(client, writes);
-        assert_eq!(
-            delegation.as_ref().map(|(_, writes)| *writes),
-            expected.then_some(writes),
-            "{self}"
-        );
+        let expected = match wish {
+            Wish::Nothing => None,
+            Wish::New => Some(access & 2 != 0),
+            Wish::Claim(writes) => Some(writes),
+        };
+        let has_back = self.peers[client].has_back;
+        let expected =
+            expected.filter(|writes| has_back && self.files[file].may_delegate(client, *writes));
+        let given = delegation.as_ref().map(|(_, writes)| *writes);
+        assert_eq!(given, expected, "{self}");
+        self.claimed += usize::from(matches!(wish, Wish::Claim(_)) && given.is_some());
         let held = self.files[file].opens.entry(of).or_insert_with(|| Open {
             access: 0,
             deny: 0,

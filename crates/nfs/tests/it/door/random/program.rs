@@ -50,6 +50,8 @@ pub(super) struct Program {
     /// So many clients may still claim something in the grace period.
     pub(super) waits_for: usize,
     pub(super) steps: Vec<String>,
+    /// Delegations that were claimed, and given.
+    pub(super) claimed: usize,
 }
 
 pub(super) fn owner_name(owner: usize) -> &'static str {
@@ -112,6 +114,7 @@ impl Program {
             is_grace: false,
             waits_for: 0,
             steps: Vec::new(),
+            claimed: 0,
         }
     }
 
@@ -133,13 +136,14 @@ impl Program {
                 self.go_on_after_loss(&env, client).await;
                 continue;
             }
-            match self.random.u32(..21) {
+            match self.random.u32(..24) {
                 0..6 => self.open(&env, of).await,
                 6..9 => self.close(&env, of).await,
                 9 => self.downgrade(&env, of).await,
                 10..14 => self.lock(&env, of).await,
                 14 => self.unlock(&env, of).await,
                 15 | 20 => self.transfer(&env, of).await,
+                21..24 => self.change(&env, client, file).await,
                 16 => self.give_back(&env, client, file).await,
                 17 => {
                     self.peers[client].client.wire.close();
@@ -168,16 +172,27 @@ impl Program {
         env.core.now() - self.peers[client].renewed > LEASE
     }
 
-    /// Clients without a lease that hold something of a file are forgotten, if these are in the way.
-    pub(super) fn settle(&mut self, env: &Env, file: usize, in_the_way: &BTreeSet<usize>) {
-        if in_the_way.is_empty() {
-            return;
-        }
-        for client in 0..CLIENTS {
-            if self.is_lapsed(env, client) && self.files[file].is_held_by(client) {
+    /// Those in the way of a request that have no lease are forgotten.
+    pub(super) fn settle(&mut self, env: &Env, in_the_way: BTreeSet<usize>) {
+        for client in in_the_way {
+            if self.is_lapsed(env, client) {
                 self.forget(client);
             }
         }
+    }
+
+    /// A client says something, and has a lease again.
+    pub(super) async fn renew(&mut self, env: &Env, client: usize) {
+        self.note(format!("client {client} renews its lease"));
+        let peer = &mut self.peers[client];
+        match peer.id {
+            Some(clientid) => {
+                let renew = NfsArgop4::Renew(Renew4Args { clientid });
+                peer.client.wire.call(0, &[renew]).await.ok();
+            }
+            None => drop(peer.client.call(&[]).await.ok()),
+        }
+        peer.renewed = env.core.now();
     }
 
     pub(super) fn forget(&mut self, client: usize) {

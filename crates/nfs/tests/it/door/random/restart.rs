@@ -1,11 +1,14 @@
 //! What clients of a random program do after a restart of the door.
 
+use std::cell::RefCell;
+
 use nfs::wire::*;
 use sim::Env;
 
 use super::super::bench::*;
 use super::super::clients::set_client_id;
 use super::model::{File, Owner};
+use super::opens::Wish;
 use super::program::{CLIENTS, Peer, Program};
 
 impl Program {
@@ -85,9 +88,13 @@ impl Program {
         if self.peers[client].lost.is_some() {
             return;
         }
-        // In 4.0 who claims something is taken to claim all.
-        if self.peers[client].id.is_none() && self.random.bool() {
+        if self.random.bool() {
             self.reclaim_file(env, client, 0, &before[0]).await;
+        }
+        let claims = |of: &File| of.opens.keys().any(|of| of.0 == client);
+        if self.peers[client].id.is_some() && claims(&self.files[0]) {
+            // In 4.0 who claims something is taken to have claimed all: that is what it has from now on.
+            return;
         }
         self.note(format!("client {client} is cut off"));
         self.peers[client].lost = Some(before.clone());
@@ -100,7 +107,7 @@ impl Program {
             for (of, open) in held.opens.iter().filter(|(of, _)| of.0 == client) {
                 let shares = (open.access, open.deny);
                 self.note(format!("claim {of:?} of {file}, which is lost"));
-                let done = self.claim(env, (*of, file), shares).await;
+                let done = self.claim(env, (*of, file), shares, Wish::Nothing).await;
                 self.judge(&done, Nfsstat4::NFS4ERR_RECLAIM_BAD);
             }
         }
@@ -113,7 +120,9 @@ impl Program {
         }
         self.note(format!("client {client} learns what it has lost"));
         self.peers[client].lost = None;
-        let done = self.claim(env, ((client, 0), 1), (1, 0)).await;
+        let done = self
+            .claim(env, ((client, 0), 1), (1, 0), Wish::Nothing)
+            .await;
         self.judge(&done, Nfsstat4::NFS4ERR_NO_GRACE);
         if self.peers[client].id.is_some() {
             return;
@@ -143,9 +152,21 @@ impl Program {
         self.note(format!("client {client} comes back"));
         let lives = self.peers[client].lives;
         let Some(_) = self.peers[client].id else {
-            self.peers[client].client.connect(env).await;
-            self.peers[client].client.bind().await;
-            self.peers[client].renewed = env.core.now();
+            let makes_session = self.random.u32(..4) > 0;
+            let peer = &mut self.peers[client];
+            peer.client.connect(env).await;
+            if makes_session {
+                // Callbacks go on in a session of this start alone; any number is the first one's.
+                let of = create_session(peer.client.id, 77);
+                let made = [NfsArgop4::CreateSession(of)];
+                let made = peer.client.wire.call(1, &made).await.ok();
+                peer.client.session = session_of(&made);
+                peer.client.slots = RefCell::default();
+                peer.has_back = true;
+            } else {
+                peer.client.bind().await;
+            }
+            peer.renewed = env.core.now();
             return;
         };
         self.have_beside_back(env, client).await;
@@ -158,19 +179,40 @@ impl Program {
     }
 
     /// CLAIM_PREVIOUS of an open.
-    async fn claim(&mut self, env: &Env, of: (Owner, usize), shares: (u32, u32)) -> Done {
-        let none = OpenDelegationType4::OPEN_DELEGATE_NONE;
-        let claim = OpenClaim4::ClaimPrevious(none);
-        self.send_open(env, of, shares, false, Some(claim)).await
+    async fn claim(
+        &mut self,
+        env: &Env,
+        of: (Owner, usize),
+        shares: (u32, u32),
+        wish: Wish,
+    ) -> Done {
+        let kind = match wish {
+            Wish::Nothing | Wish::New => OpenDelegationType4::OPEN_DELEGATE_NONE,
+            Wish::Claim(false) => OpenDelegationType4::OPEN_DELEGATE_READ,
+            Wish::Claim(true) => OpenDelegationType4::OPEN_DELEGATE_WRITE,
+        };
+        let claim = OpenClaim4::ClaimPrevious(kind);
+        let wants = wish != Wish::Nothing;
+        self.send_open(env, of, shares, wants, Some(claim)).await
     }
 
     async fn reclaim_file(&mut self, env: &Env, client: usize, file: usize, held: &File) {
-        for (of, open) in held.opens.iter().filter(|(of, _)| of.0 == client) {
-            let shares = (open.access, open.deny);
-            self.note(format!("reclaim {of:?} of {file}: {shares:?}"));
-            let done = self.claim(env, (*of, file), shares).await;
+        let own = held.opens.iter().filter(|(of, _)| of.0 == client);
+        let mut opens: Vec<(Owner, (u32, u32))> = own
+            .map(|(of, open)| (*of, (open.access, open.deny)))
+            .collect();
+        let delegation = held.delegations.get(&client).map(|of| of.writes);
+        // It is claimed with one of them, and if none is left with one for that.
+        let mut wish = delegation.map_or(Wish::Nothing, Wish::Claim);
+        if let Some(writes) = delegation.filter(|_| opens.is_empty()) {
+            opens.push(((client, 0), (if writes { 3 } else { 1 }, 0)));
+        }
+        for (of, shares) in opens {
+            self.note(format!("reclaim {of:?} of {file}: {shares:?} {wish:?}"));
+            let done = self.claim(env, (of, file), shares, wish).await;
             self.judge(&done, Nfsstat4::NFS4_OK);
-            self.opened(env, (*of, file), shares, false, &done).await;
+            self.opened(env, (of, file), shares, wish, &done).await;
+            wish = Wish::Nothing;
         }
         for (of, locks) in held.locks.iter().filter(|(of, _)| of.0 == client) {
             for (byte, kind) in locks.bytes.iter().enumerate() {

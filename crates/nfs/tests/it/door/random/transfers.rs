@@ -33,15 +33,9 @@ impl Program {
                 let by = open.as_ref().map_or((client, usize::MAX), |_| of);
                 let before = self.files[file].share_conflicts(by, needs, 0);
                 let others = self.files[file].delegation_conflicts(client, writes);
-                let first = if before.is_empty() { others } else { before };
-                self.settle(env, file, &first);
+                self.settle(env, &before | &others);
                 let shares = self.files[file].share_conflicts(by, needs, 0);
                 delegated = self.files[file].delegation_conflicts(client, writes);
-                if shares.is_empty() {
-                    let before = delegated;
-                    self.settle(env, file, &before);
-                    delegated = self.files[file].delegation_conflicts(client, writes);
-                }
                 match (shares.is_empty(), delegated.is_empty()) {
                     (false, _) => Nfsstat4::NFS4ERR_LOCKED,
                     (true, false) => Nfsstat4::NFS4ERR_DELAY,
@@ -68,6 +62,59 @@ impl Program {
         self.judge(&done, expected);
         if expected == Nfsstat4::NFS4ERR_DELAY {
             self.have_back(env, file, delegated).await;
+        }
+    }
+
+    /// Changes the mode or the names of a file, or asks for its size. In 4.0 none of that is heard of as
+    /// any client's.
+    pub(super) async fn change(&mut self, env: &Env, client: usize, file: usize) {
+        let which = self.random.usize(..3);
+        self.note(format!("change by {client} of {file}: {which}"));
+        if self.peers[client].id.is_some() || self.is_gone(env, client).await {
+            return;
+        }
+        self.peers[client].renewed = env.core.now();
+        let attr_request = Bitmap4::of(&[FATTR4_SIZE]);
+        let (root, name) = (NfsArgop4::Putrootfh, lookup(FILES[file]));
+        let operations = match which {
+            0 => vec![root, name, set_mode()],
+            1 => {
+                let newname = "another".into();
+                let link = NfsArgop4::Link(Link4Args { newname });
+                vec![root.clone(), name, NfsArgop4::Savefh, root, link]
+            }
+            _ => vec![
+                root,
+                name,
+                NfsArgop4::Getattr(Getattr4Args { attr_request }),
+            ],
+        };
+        // The size is the matter of who writes alone, and a writer that does not say it has to give the file
+        // back.
+        let in_the_way = |program: &Self| {
+            let held = &program.files[file];
+            let mut others = held.delegation_conflicts(client, true);
+            others.retain(|other| which < 2 || held.delegations[other].writes);
+            others
+        };
+        self.settle(env, in_the_way(self));
+        let delegated = in_the_way(self);
+        let expected = match delegated.is_empty() {
+            true => Nfsstat4::NFS4_OK,
+            false => Nfsstat4::NFS4ERR_DELAY,
+        };
+        let done = self.ask(env, client, &operations).await;
+        self.judge(&done, expected);
+        if expected == Nfsstat4::NFS4ERR_DELAY {
+            self.have_back(env, file, delegated).await;
+        } else if which == 1 {
+            let target = "another".into();
+            let removes = [
+                NfsArgop4::Putrootfh,
+                NfsArgop4::Remove(Remove4Args { target }),
+            ];
+            let done = self.ask(env, client, &removes).await;
+            self.judge(&done, Nfsstat4::NFS4_OK);
         }
     }
 
