@@ -79,9 +79,9 @@ impl StreamServer {
         .await?;
         map.remove(number);
         let (disk, place) = (located.server.disk_id(), located.place);
-        if let Err(error) = self.free(disk, place).await {
+        if let Err(error) = self.free(stream, disk, place).await {
             tracing::warn!(%stream, number, %error, "freeing the segment of a released extent");
-        } else if let Err(error) = self.free_left().await {
+        } else if let Err(error) = self.free_left(None).await {
             tracing::warn!(%stream, number, %error, "freeing segments of extents that were released before");
         }
         Ok(())
@@ -274,8 +274,10 @@ impl StreamServer {
             let key = rows::extent_key(stream, number);
             if let Ok(found) = self.inner.engine.get(&key).await {
                 let found = found.map(|found| ExtentRow::parse(&found.value, stream, number));
-                if !matches!(found, Some(Ok(found)) if found.extent == extent) {
-                    self.free(server.disk_id(), place).await?;
+                if !matches!(found, Some(Ok(found)) if found.extent == extent)
+                    && let Err(error) = self.free(stream, server.disk_id(), place).await
+                {
+                    tracing::warn!(%stream, number, %error, "freeing the segment of an extent that was not added");
                 }
             }
             return Err(error);
@@ -305,7 +307,7 @@ impl StreamServer {
         match self.try_create(new).await {
             Err(StreamError::Full { .. }) if !self.inner.unfreed.borrow().is_empty() => {
                 // What is not freed now either is told, and does not help.
-                drop(self.free_left().await);
+                drop(self.free_left(None).await);
                 self.try_create(new).await
             }
             created => created,

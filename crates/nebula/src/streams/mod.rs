@@ -56,15 +56,20 @@ struct Inner {
     disks: Vec<ExtentServer>,
     ids: RefCell<Range<u64>>,
     maps: RefCell<HashMap<StreamId, Rc<StreamMap>>>,
-    /// Epochs under which this server has begun to take streams over, and failed: they are nobody else's.
+    /// Epochs under which this server has begun to take streams over, and failed: they are nobody else's. They may be in
+    /// force or not.
     begun: RefCell<HashMap<StreamId, Epoch>>,
     /// Segments of extents that no row has any more, which a disk has not freed yet.
-    unfreed: RefCell<Vec<(u64, ExtentPlace)>>,
+    unfreed: RefCell<Vec<Unfreed>>,
 }
+
+/// A segment that is to be freed: the stream that had its extent, the disk, and where.
+type Unfreed = (StreamId, u64, ExtentPlace);
 
 impl StreamServer {
     /// A server over these disks. What a crash has left is put in order: segments of extents that no
-    /// stream has are freed, and deletions go on. Reads all rows of extents.
+    /// stream has are freed, and deletions go on. A segment that its disk does not free now is freed later, when it is
+    /// needed or at the next start. Reads all rows of extents.
     ///
     /// There must be one server for an engine and its disks.
     ///
@@ -79,8 +84,15 @@ impl StreamServer {
         let this = Self::over(core, engine, disks);
         this.free_what_nobody_has().await?;
         for (stream, row) in this.rows().await? {
-            if row.is_deleted {
-                this.remove(stream).await?;
+            if !row.is_deleted {
+                continue;
+            }
+            match this.remove(stream).await {
+                // Its row stays, so that its segments are known for what they are.
+                Err(error @ StreamError::Extent(_)) => {
+                    tracing::warn!(%stream, %error, "freeing what a deleted stream had");
+                }
+                removed => removed?,
             }
         }
         Ok(this)
@@ -157,8 +169,16 @@ impl StreamServer {
         epoch: Epoch,
     ) -> Result<Writer, StreamError> {
         let begun = self.inner.begun.borrow_mut().remove(&stream);
-        if begun != Some(epoch) {
-            self.raise(stream, epoch).await?;
+        match self.raise(stream, epoch).await {
+            Err(StreamError::Fenced { by, .. }) if by == epoch && begun == Some(epoch) => {}
+            Err(error @ (StreamError::Fenced { .. } | StreamError::NoStream { .. })) => {
+                return Err(error);
+            }
+            Err(error) => {
+                self.inner.begun.borrow_mut().insert(stream, epoch);
+                return Err(error);
+            }
+            Ok(()) => {}
         }
         match self.take_over(stream, epoch).await {
             Ok(first) => Ok(Writer::start(self, stream, epoch, first)),
@@ -235,7 +255,7 @@ impl StreamServer {
                 None => rows::stream_key(stream),
             };
             if some.is_empty() {
-                self.free_left().await?;
+                self.free_left(Some(stream)).await?;
                 remove.delete(&first).map_err(too_long)?;
             }
             let outcome = self.inner.engine.commit(remove).await?;
@@ -243,9 +263,11 @@ impl StreamServer {
                 continue;
             }
             self.forget(stream);
+            let mut freed = Ok(());
             for (disk, place) in places {
-                self.free(disk, place).await?;
+                freed = freed.and(self.free(stream, disk, place).await);
             }
+            freed?;
             if some.is_empty() {
                 return Ok(());
             }
@@ -255,8 +277,13 @@ impl StreamServer {
     /// Frees segments of extents that no row has: what was created and not committed, or the other way
     /// round.
     async fn free_what_nobody_has(&self) -> Result<(), StreamError> {
-        for (disk, place) in self.unknown_extents().await? {
-            disk.free(place).await?;
+        for (server, place) in self.unknown_extents().await? {
+            let disk = server.disk_id();
+            let info = server.info(place.segment);
+            let stream = info.map_or(StreamId(0), |info| info.stream);
+            if let Err(error) = self.free(stream, disk, place).await {
+                tracing::warn!(disk, segment = place.segment, %error, "freeing a segment that no row has");
+            }
         }
         Ok(())
     }
@@ -359,25 +386,32 @@ impl StreamServer {
 
     /// Frees a segment whose extent no row has any more. One that the disk does not free now is tried again when
     /// another one goes, or is needed.
-    async fn free(&self, disk: u64, place: ExtentPlace) -> Result<(), StreamError> {
+    async fn free(
+        &self,
+        stream: StreamId,
+        disk: u64,
+        place: ExtentPlace,
+    ) -> Result<(), StreamError> {
+        let this = (stream, disk, place);
         {
             let mut unfreed = self.inner.unfreed.borrow_mut();
-            if !unfreed.contains(&(disk, place)) {
-                unfreed.push((disk, place));
+            if !unfreed.contains(&this) {
+                unfreed.push(this);
             }
         }
         self.try_free(disk, place).await?;
         let mut unfreed = self.inner.unfreed.borrow_mut();
-        unfreed.retain(|left| *left != (disk, place));
+        unfreed.retain(|left| *left != this);
         Ok(())
     }
 
-    /// Frees segments that could not be freed before.
-    async fn free_left(&self) -> Result<(), StreamError> {
-        let left = self.inner.unfreed.borrow().clone();
+    /// Frees segments that could not be freed before: of one stream, or of all.
+    async fn free_left(&self, only: Option<StreamId>) -> Result<(), StreamError> {
+        let mut left = self.inner.unfreed.borrow().clone();
+        left.retain(|(stream, ..)| only.is_none_or(|only| only == *stream));
         let mut outcome = Ok(());
-        for (disk, place) in left {
-            if let Err(error) = self.free(disk, place).await {
+        for (stream, disk, place) in left {
+            if let Err(error) = self.free(stream, disk, place).await {
                 tracing::warn!(disk, segment = place.segment, %error, "freeing a segment once more");
                 outcome = Err(error);
             }

@@ -1,12 +1,13 @@
 //! Who owns a stream: two writers, repeated seals, futures that are dropped.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Waker};
 
 use block::Durable;
+use meta::{Engine, Key, MetaError, Outcome, Pending, Range, Row, Transaction};
 use nebula::extents::{ExtentPlace, NewExtent};
 use nebula::streams::StreamServer;
 use nebula::{Epoch, ExtentError, ExtentId, StreamError, StreamId};
@@ -465,4 +466,75 @@ fn zeros_written_ahead_do_not_come_to_the_next_owner_of_the_segment() {
             }
         });
     }
+}
+
+/// An engine that carries a commit out, after some others, and says that it has failed.
+struct Liar {
+    engine: Rc<dyn Engine>,
+    pass: Cell<Option<u32>>,
+}
+
+impl Engine for Liar {
+    fn get<'a>(&'a self, key: &'a [u8]) -> Pending<'a, Result<Option<Row>, MetaError>> {
+        self.engine.get(key)
+    }
+
+    fn scan<'a>(
+        &'a self,
+        range: Range,
+        limit: usize,
+    ) -> Pending<'a, Result<Vec<(Key, Row)>, MetaError>> {
+        self.engine.scan(range, limit)
+    }
+
+    fn commit(&self, transaction: Transaction) -> Pending<'_, Result<Outcome, MetaError>> {
+        let is_it = self.pass.get() == Some(0);
+        self.pass
+            .set(self.pass.get().and_then(|pass| pass.checked_sub(1)));
+        Box::pin(async move {
+            let outcome = self.engine.commit(transaction).await?;
+            match is_it {
+                true => Err(MetaError::NoSpace {
+                    place: "liar".into(),
+                }),
+                false => Ok(outcome),
+            }
+        })
+    }
+}
+
+/// Whoever was told that a stream could not be taken over asks again, whatever was carried out of it.
+#[test]
+fn a_stream_is_taken_over_when_it_is_asked_for_again() {
+    let mut failed = 0;
+    for pass in 0..6 {
+        let mut rig = Rig::new(20, 24);
+        let liar = Rc::new(Liar {
+            engine: rig.engine.clone(),
+            pass: Cell::default(),
+        });
+        rig.engine = liar.clone();
+        let server = rig.server();
+        failed += rig.run(async move {
+            let stream = server.create().await.unwrap();
+            drop(server.open_for_writing(stream, Epoch(1)).await.unwrap());
+            liar.pass.set(Some(pass));
+            let first = server.open_for_writing(stream, Epoch(2)).await;
+            liar.pass.set(None);
+            if first.is_err() {
+                let again = server.open_for_writing(stream, Epoch(2)).await;
+                again.unwrap_or_else(|error| panic!("{pass}: {error}"));
+            }
+            // It has an owner now, and nobody else comes with that epoch, however often.
+            for _ in 0..2 {
+                let other = server.open_for_writing(stream, Epoch(2)).await;
+                assert!(
+                    matches!(other, Err(StreamError::Fenced { .. })),
+                    "{other:?}"
+                );
+            }
+            u32::from(first.is_err())
+        });
+    }
+    assert!(failed > 1, "{failed} failed");
 }
