@@ -80,10 +80,7 @@ impl ExtentServer {
             segment.check_epoch(epoch)?;
             Ok(segment.pages().unwrap_or(0))
         })?;
-        if let Err(error) = inner.disk.flush().await {
-            inner.doubt_all(&error);
-            return Err(error.into());
-        }
+        inner.flush().await?;
         inner.with(at, |segment| {
             let Some(written) = &mut segment.written else {
                 return Ok(ended);
@@ -147,11 +144,24 @@ impl Inner {
         })
     }
 
-    /// A flush has failed: the kernel tells an error of the device once, whoever's pages it was about.
-    pub(super) fn doubt_all(&self, error: &BlockError) {
+    /// Flushes the disk, one flush after the other: the device may tell one of them of a loss that the other one then
+    /// knows nothing of.
+    pub(super) async fn flush(&self) -> Result<(), BlockError> {
+        let _one = self.flushes.acquire().await;
+        let flushed = self.disk.flush().await;
+        if let Err(error) = &flushed {
+            self.doubt_all(error);
+        }
+        flushed
+    }
+
+    /// A flush has failed: the kernel tells an error of the device once, whoever's pages it was about. Some may have come
+    /// to the device, and nobody has looked yet.
+    fn doubt_all(&self, error: &BlockError) {
         for segment in self.segments.borrow_mut().iter_mut() {
+            let flies = segment.flights.iter().any(|flight| !flight.is_durable);
             if let Some(written) = &mut segment.written
-                && written.durable < written.ended
+                && (flies || written.durable < written.ended)
             {
                 written.doubt.get_or_insert_with(|| error.clone());
             }

@@ -195,10 +195,7 @@ async fn seal(
         None => {
             let ended = recovered_length(server, at, known).await?;
             // It may be in the device's cache only.
-            if let Err(error) = inner.disk.flush().await {
-                inner.doubt_all(&error);
-                return Err(error.into());
-            }
+            inner.flush().await?;
             Some(Written {
                 issued: ended,
                 ended,

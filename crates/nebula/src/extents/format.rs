@@ -209,6 +209,7 @@ impl ExtentServer {
                 segments: RefCell::new(segments),
                 next: Cell::new(0),
                 changes: Semaphore::new(1),
+                flushes: Semaphore::new(1),
                 writes_ahead: Cell::new(false),
             }),
         }

@@ -56,6 +56,8 @@ struct Inner {
     next: Cell<u32>,
     /// One change of the table at a time.
     changes: Semaphore,
+    /// One flush at a time.
+    flushes: Semaphore,
     /// Whether segments are written once before their first use.
     writes_ahead: Cell<bool>,
 }

@@ -66,9 +66,8 @@ impl Inner {
             buf = back;
         }
         // The first durable write would wait for all of it.
-        if let Err(error) = inner.disk.flush().await {
+        if let Err(error) = inner.flush().await {
             tracing::warn!(%error, segment = at.segment, "preparing a segment");
-            inner.doubt_all(&error);
         }
     }
 
