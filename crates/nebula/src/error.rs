@@ -229,6 +229,16 @@ pub enum StreamError {
         /// What the device said.
         source: BlockError,
     },
+    /// The record was not written: one that it means nothing without was written, and may not survive the loss of power.
+    #[error(
+        "a record was not written to {stream}, as the one before it may not survive the loss of power: {source}"
+    )]
+    NotWritten {
+        /// The stream.
+        stream: StreamId,
+        /// What the device said.
+        source: BlockError,
+    },
     /// A row of the metadata engine is not what this program writes.
     #[error("the row of {what} makes no sense")]
     Row {

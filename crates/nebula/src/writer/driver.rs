@@ -242,10 +242,31 @@ impl Driver {
         }
     }
 
-    /// Takes note of a record that was refused, or has failed.
+    /// Takes note of a record that was refused, or has failed. Those behind it are not written, whatever became of it.
     pub(super) fn note_refused(&mut self, group: Option<u64>, error: &StreamError) {
-        if let Some(group) = group {
-            self.refused = Some((group, error.clone()));
+        let Some(group) = group else {
+            return;
+        };
+        let error = match error.clone() {
+            StreamError::NotDurable { stream, source, .. } => {
+                StreamError::NotWritten { stream, source }
+            }
+            error => error,
+        };
+        self.refused = Some((group, error));
+    }
+
+    /// Refuses frames that were to be written anew, as long as they go on with a group of which a record has failed.
+    pub(super) fn refuse_redo(&mut self) {
+        while let Some((refused, error)) = self.refused.clone()
+            && let Some(frame) = self.redo.front()
+            && frame.records.iter().any(|part| part.group == Some(refused))
+        {
+            let frame = self.redo.pop_front().expect("it was seen");
+            for part in &frame.records {
+                self.note_refused(part.group, &error);
+                self.shared.answer(part.slot, Err(error.clone()));
+            }
         }
     }
 

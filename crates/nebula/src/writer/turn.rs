@@ -132,6 +132,7 @@ impl Driver {
         let error = self.in_doubt();
         self.fail_durable(&error);
         self.doubt = None;
+        self.refuse_redo();
     }
 
     /// What has become of what is written and not durable.
@@ -217,6 +218,9 @@ impl Driver {
         loop {
             let asked = self.shared.state.borrow_mut().asked.pop_front();
             let Some(asked) = asked else { break };
+            if let Asked::Append { group, .. } = &asked {
+                self.note_refused(*group, error);
+            }
             self.shared.answer(asked.slot(), Err(error.clone()));
         }
     }

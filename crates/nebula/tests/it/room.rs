@@ -1,7 +1,7 @@
 //! Disks that are full, segments that are used again, several disks.
 
 use block::Durable;
-use block::sim::Kind;
+use block::sim::{Kind, Rates};
 use meta::Model;
 use nebula::streams::StreamServer;
 use nebula::{Address, Epoch, StreamError};
@@ -268,19 +268,43 @@ fn of_records_that_belong_together_none_is_there_without_those_before_it() {
             assert_eq!(replayed(&writer.reader()).await.0, seen);
         });
     }
+}
+
+/// Whatever fails meanwhile: writes, flushes, or both.
+#[test]
+fn of_records_that_belong_together_none_succeeds_behind_one_that_fails() {
     let mut failed = 0;
     for pass in 0..24 {
-        for kind in [Kind::Write, Kind::Flush] {
+        for kinds in [
+            [Some((Kind::Write, 0)), Some((Kind::Write, 1))],
+            [Some((Kind::Flush, 0)), Some((Kind::Flush, 1))],
+            [Some((Kind::Write, 0)), None],
+            [Some((Kind::Write, 1)), None],
+        ] {
             let rig = Rig::new(13, 64);
             let server = rig.server();
-            let device = rig.device().clone();
+            let (device, core) = (rig.device().clone(), rig.core.handle());
             let (stream, told) = rig.run(async move {
                 let stream = server.create().await.unwrap();
                 let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
-                let records = (0..30).map(|number| record(&writer, number, 7));
-                let appends = together(&writer, records);
-                device.fail(kind, pass, Errno::IO);
-                device.fail(kind, pass + 1, Errno::IO);
+                // Those behind it are durable only with a flush.
+                drop(writer.append(record(&writer, 0, 0), Durable::No));
+                for (kind, behind) in kinds.into_iter().flatten() {
+                    device.fail(kind, pass + behind, Errno::IO);
+                }
+                if kinds[1].is_none() {
+                    device.fail(Kind::Flush, pass % 3, Errno::IO);
+                }
+                let group = writer.group();
+                let mut appends = Vec::new();
+                for number in 1..30 {
+                    let record = record(&writer, number, number % 3);
+                    appends.push(writer.append_in(group, record, Durable::Yes));
+                    if number % 2 == 0 {
+                        // Several frames are under way.
+                        core.yield_now().await;
+                    }
+                }
                 let mut told = Vec::new();
                 for append in appends {
                     told.push(append.await.is_ok());
@@ -291,7 +315,7 @@ fn of_records_that_belong_together_none_is_there_without_those_before_it() {
             failed += usize::from(told.contains(&false));
             assert!(
                 told.is_sorted_by_key(|is_ok| !is_ok),
-                "{kind:?} {pass}: {told:?}"
+                "{kinds:?} {pass}: {told:?}"
             );
             // Those that were refused are not there at all; the last that failed may be.
             let rig = rig.restarted();
@@ -302,10 +326,57 @@ fn of_records_that_belong_together_none_is_there_without_those_before_it() {
                 let numbers = found.iter().map(|seen| seen.number);
                 assert!(
                     numbers.eq(0..found.len() as u32),
-                    "{kind:?} {pass}: {found:?}"
+                    "{kinds:?} {pass}: {found:?}"
                 );
             });
         }
     }
     assert!(failed > 5, "{failed} failed");
+}
+
+/// A disk whose table takes no writes for a while keeps no start from opening: neither what was released nor a stream that is
+/// being deleted.
+#[test]
+fn segments_that_cannot_be_freed_keep_no_start_from_opening() {
+    let failing = Rates {
+        write_error: 1.0,
+        ..Rates::default()
+    };
+    let rig = Rig::new(14, 6);
+    let server = rig.server();
+    let device = rig.device().clone();
+    rig.run(async move {
+        let stream = server.create().await.unwrap();
+        let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+        fill(&writer, 6).await;
+        drop(writer);
+        device.set_rates(failing);
+        server.release(stream, 0).await.unwrap();
+        server.delete(stream).await.unwrap_err();
+        assert_eq!(server.disks()[0].free_segments(), 0);
+    });
+    let mut rig = rig.restarted();
+    for _ in 0..2 {
+        rig.device().set_rates(failing);
+        let server = rig.server();
+        rig.run(async move { assert_eq!(server.list().await.unwrap(), []) });
+        rig = rig.restarted();
+    }
+    rig.device().set_rates(failing);
+    let server = rig.server();
+    rig.device().set_rates(Rates::default());
+    rig.run(async move {
+        // They are freed when they are needed.
+        let stream = server.create().await.unwrap();
+        let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+        fill(&writer, 6).await;
+        assert_eq!(server.extents(stream).await.unwrap().len(), 6);
+        drop(writer);
+        server.delete(stream).await.unwrap();
+    });
+    let rig = rig.restarted();
+    assert_eq!(rig.server().disks()[0].free_segments(), 6);
+    let rows = rig.model.rows();
+    let left = rows.iter().filter(|(key, _)| key.starts_with(b"nebula/s"));
+    assert_eq!(left.count(), 0);
 }
