@@ -68,7 +68,7 @@ pub struct Examined {
     pub read: Recovery,
     /// Whether its last owner has ended it in order.
     pub is_closed: bool,
-    /// Records are damaged without which it cannot be opened.
+    /// Records are damaged or lost without which it cannot be opened.
     pub is_lacking: bool,
     index: Index,
 }
@@ -87,11 +87,14 @@ impl DataUnit {
         let mut flaws = Vec::new();
         let lost = |stream| move |extent| Flaw::Lost { stream, extent };
         let data = streams.examine_stream(of.data).await?;
-        flaws.extend(data.lost.into_iter().map(lost(of.data)));
+        flaws.extend(data.lost.iter().copied().map(lost(of.data)));
         let is_closed = !data.is_open;
+        let mut has_checkpoint = true;
         let mut loaded = None;
         match streams.examine_stream(of.index).await {
             Ok(index) => {
+                // Nobody reads on where an extent is gone.
+                has_checkpoint = index.lost.is_empty();
                 flaws.extend(index.lost.into_iter().map(lost(of.index)));
                 match checkpoint::read_last(&index.reader).await {
                     Ok(last) => loaded = last,
@@ -130,9 +133,14 @@ impl DataUnit {
                     compare(&last.index, &index, &mut flaws);
                 }
                 index = last.index;
-                is_lacking = !again.is_empty();
+                if has_checkpoint {
+                    // What is older than that is not read.
+                    is_lacking =
+                        !again.is_empty() || data.lost.iter().any(|extent| *extent >= from);
+                }
             }
         }
+        is_lacking |= data.has_lost_open;
         let there: BTreeSet<u32> = {
             let extents = streams.extents(of.data).await?;
             extents.iter().map(|info| info.number).collect()
@@ -146,7 +154,10 @@ impl DataUnit {
             .collect();
         let missing = index.extents().filter(|extent| !there.contains(extent));
         let missing = missing.filter(|extent| !known.contains(extent));
+        let named = flaws.len();
         flaws.extend(missing.map(lost(of.data)));
+        // Of these there is no row.
+        is_lacking |= flaws.len() > named;
         Ok(Examined {
             flaws,
             read,

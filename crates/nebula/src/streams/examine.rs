@@ -13,6 +13,8 @@ pub struct Examined {
     pub reader: Reader,
     /// Extents that its rows have and the disks do not, ascending.
     pub lost: Vec<u32>,
+    /// Whether one of them is not sealed: nobody can take the stream over.
+    pub has_lost_open: bool,
     /// Pages of the others.
     pub pages: u64,
     /// Whether an extent is open: its writer has not ended it.
@@ -50,6 +52,7 @@ impl StreamServer {
     pub async fn examine_stream(&self, stream: StreamId) -> Result<Examined, StreamError> {
         let map = self.map(stream).await?;
         let (mut lost, mut open, mut pages) = (Vec::new(), Vec::new(), 0);
+        let mut has_lost_open = false;
         for (number, located) in map.all() {
             let Located {
                 server,
@@ -57,15 +60,16 @@ impl StreamServer {
                 sealed,
             } = located;
             match (server.length(place), sealed) {
-                (Err(_), _) => {
+                (Err(_), sealed) => {
                     map.remove(number);
                     lost.push(number);
+                    has_lost_open |= sealed.is_none();
                 }
                 (Ok(_), Some(sealed)) => pages += u64::from(sealed.pages),
                 (Ok(_), None) => open.push((number, server, place)),
             }
         }
-        let is_open = !open.is_empty();
+        let is_open = has_lost_open || !open.is_empty();
         let mut known = None;
         // From the last one on: the frames of each tell how long the one before it is.
         for (number, server, place) in open.into_iter().rev() {
@@ -92,6 +96,7 @@ impl StreamServer {
         Ok(Examined {
             reader: Reader::new(stream, map, None),
             lost,
+            has_lost_open,
             pages,
             is_open,
         })
