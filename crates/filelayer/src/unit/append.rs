@@ -99,6 +99,7 @@ impl Inner {
             under_way.push((self.writer.append_in(group, record, durable), rest));
         }
         let (mut last, mut failed) = (None, None);
+        let mut doubtful = Vec::new();
         for (append, waiting) in under_way {
             match append.await {
                 Ok(appended) => {
@@ -106,13 +107,16 @@ impl Inner {
                     last = Some(appended.at);
                 }
                 Err(error) => {
-                    if let Some(at) = self.find_doubtful(&error, &waiting).await {
-                        self.take_in(at, waiting);
-                        last = Some(at);
+                    if let StreamError::NotDurable { from, to, .. } = error {
+                        doubtful.push((from, to, waiting));
                     }
                     failed.get_or_insert(error);
                 }
             }
+        }
+        for (at, waiting) in self.find_doubtful(doubtful).await {
+            self.take_in(at, waiting);
+            last = last.max(Some(at));
         }
         self.order.end(ticket, last);
         let Some(error) = failed else {
@@ -123,35 +127,54 @@ impl Inner {
         Err(error.into())
     }
 
-    /// Where a record is of which the stream only says that it was written, and may not survive: the index has to
-    /// know of it, as whoever reads the stream again does. It is the last one that is the same, since its blocks
-    /// are locked.
-    async fn find_doubtful(&self, error: &StreamError, waiting: &Waiting) -> Option<Address> {
-        if !matches!(error, StreamError::NotDurable { .. }) {
-            return None;
+    /// Where records are of which the stream only says that they were written, between two places, and may not survive: the
+    /// index has to know of them, as whoever reads the stream again does. They are the last ones there that are the same,
+    /// since their blocks are locked; in their order.
+    async fn find_doubtful(
+        &self,
+        mut doubtful: Vec<(Address, Address, Waiting)>,
+    ) -> Vec<(Address, Waiting)> {
+        let mut found = Vec::new();
+        // Those of one extent are told the same, but for how far it was written.
+        while let Some((from, to, _)) = doubtful.last() {
+            let records = self.records_within(*from, *to).await;
+            let mut before = records.iter().rev();
+            let extent = from.extent;
+            while let Some((_, _, waiting)) = doubtful.pop_if(|(from, ..)| from.extent == extent) {
+                let head = waiting.head.emit();
+                let is_it = |(_, found, sums): &&(Address, Vec<u8>, Vec<u32>)| {
+                    *found == head[..] && *sums == waiting.sums
+                };
+                if let Some((at, ..)) = before.find(is_it) {
+                    found.push((*at, waiting));
+                }
+            }
         }
-        let head = waiting.head.emit();
-        let from = Address {
-            extent: self.order.horizon().extent,
-            page: 0,
-        };
-        let mut replay = self.reader.replay(from);
-        let mut found = None;
+        found.reverse();
+        found
+    }
+
+    /// The records in a part of an extent: place, head, and checksums.
+    async fn records_within(
+        &self,
+        from: Address,
+        to: Address,
+    ) -> Vec<(Address, Vec<u8>, Vec<u32>)> {
+        let mut replay = self.reader.replay_heads(from);
+        let mut records = Vec::new();
         loop {
             match replay.next().await {
-                Ok(Some(frame)) => {
-                    for record in frame.records() {
-                        if record.head == head && record.sums().eq(waiting.sums.iter().copied()) {
-                            found = Some(record.at);
-                        }
-                    }
+                Ok(Some(frame)) if frame.at() < to => {
+                    let some = frame.records();
+                    let some = some.map(|at| (at.at, at.head.to_vec(), at.sums().collect()));
+                    records.extend(some);
                 }
-                Ok(None) => return found,
+                Ok(_) => return records,
                 // Damage is told to whoever reads what is damaged.
                 Err(StreamError::Damaged { .. }) => (),
                 Err(error) => {
-                    tracing::error!(%error, "looking for a record that may not survive");
-                    return found;
+                    tracing::error!(%error, "looking for records that may not survive");
+                    return records;
                 }
             }
         }
