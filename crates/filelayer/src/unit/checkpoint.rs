@@ -22,6 +22,8 @@ pub(super) struct Checkpoints {
     writer: OnceCell<Writer>,
     /// The number of the last one that can be used; of none, that of which the data says that older ones cannot.
     pub(super) number: Cell<u64>,
+    /// The number of the last one that was begun: it may be found, though its end was told to have failed.
+    begun: Cell<u64>,
     /// Numbers of this owner's are greater than this, and all others' are not: also than those of checkpoints that
     /// could not be read.
     others_to: u64,
@@ -40,6 +42,7 @@ impl Checkpoints {
             kept_to: Cell::new(0),
             writer: OnceCell::new(),
             number: Cell::new(number),
+            begun: Cell::new(number),
             others_to: epoch.0 << 32,
             from: Cell::new(from),
             begun_from: Cell::new(None),
@@ -109,12 +112,13 @@ impl Inner {
         if self.checkpoints.data_end.get() == Some(data_end) {
             return Ok(0);
         }
-        self.check_doubts(None).await?;
+        self.check_doubts_behind(None).await?;
         self.check_room_for_checkpoint()?;
         let from = self.order.horizon().extent;
         self.checkpoints.begun_from.set(Some(from));
         let checkpoints = &self.checkpoints;
-        let number = checkpoints.number.get().max(checkpoints.others_to) + 1;
+        let number = checkpoints.begun.get().max(checkpoints.others_to) + 1;
+        checkpoints.begun.set(number);
         let written = self.write_checkpoint(number, from).await;
         self.checkpoints.begun_from.set(None);
         let Written { first, last, bytes } = match written {
@@ -153,7 +157,7 @@ impl Inner {
             label: 0,
         });
         let (mut part, mut first, mut bytes) = (0, None, 0);
-        let doubts = self.writer.doubts();
+        let doubts = [self.writer.doubts(), writer.doubts()];
         loop {
             let mut head = CheckpointPart {
                 len: 0,
@@ -178,8 +182,8 @@ impl Inner {
                 // Unstable writes that have ended meanwhile are in it. It counts from here on, and must not name what
                 // the power takes.
                 self.flush().await?;
-                if self.writer.doubts() != doubts {
-                    self.check_doubts(None).await?;
+                if self.writer.doubts() != doubts[0] {
+                    self.check_doubts_behind(None).await?;
                     return Err(FileError::InDoubt { extent: from });
                 }
             }
@@ -189,6 +193,11 @@ impl Inner {
             bytes += (pages * PAGE) as u64;
             if head.is_last {
                 writer.flush().await?;
+                if writer.doubts() != doubts[1] {
+                    // An extent was full of which nobody waited to become durable.
+                    let extent = first.extent;
+                    return Err(FileError::InDoubt { extent });
+                }
                 let last = appended.at;
                 return Ok(Written { first, last, bytes });
             }

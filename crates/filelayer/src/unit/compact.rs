@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use block::Durable;
+use nebula::extents::Sealed;
 use nebula::streams::ExtentInfo;
 use nebula::{Address, Frame, Replay, StreamError};
 
@@ -18,7 +19,6 @@ use super::{DataUnit, Inner};
 use crate::error::FileError;
 use crate::format::Head;
 use crate::ids::Fid;
-use crate::index::Index;
 use crate::locks::Lock;
 
 /// What may be garbage, of a thousand parts, when few segments are free.
@@ -67,8 +67,20 @@ pub(super) struct Pass {
 pub(super) struct Compaction {
     extent: u32,
     is_oldest: bool,
+    /// Only its valid pages are moved for now: it is not given back.
+    moves_only: bool,
     replay: Replay,
     carried: u64,
+}
+
+/// What has become of an extent that is being emptied.
+enum Advanced {
+    /// So many pages were copied.
+    Copied(u32),
+    /// It has no valid page any more, and stays.
+    Moved,
+    /// It was given back.
+    Released,
 }
 
 impl DataUnit {
@@ -116,14 +128,17 @@ impl Inner {
             };
             let extent = running.extent;
             match self.advance(&mut running).await {
-                Ok(Some(copied)) => {
+                Ok(Advanced::Copied(copied)) => {
                     done.pages += copied;
                     *self.compaction.borrow_mut() = Some(running);
                 }
-                Ok(None) => {
+                Ok(Advanced::Moved) => {}
+                Ok(Advanced::Released) => {
                     done.released += 1;
                     return Ok(done);
                 }
+                // It waits for what is in doubt, which is chosen now.
+                Err(FileError::InDoubt { .. }) => {}
                 Err(error) => {
                     self.leave_alone(extent, &error);
                     return Err(error);
@@ -155,8 +170,12 @@ impl Inner {
     }
 
     /// The extent with the least that is valid, if there is enough garbage.
-    async fn choose(&self) -> Result<Option<Compaction>, FileError> {
+    async fn choose(self: &Rc<Self>) -> Result<Option<Compaction>, FileError> {
         let all = self.streams.extents(self.data).await?;
+        let in_doubt = self.in_doubt(&all);
+        if !in_doubt.is_empty() {
+            return self.choose_in_doubt(&in_doubt).await;
+        }
         let oldest = all.first().map(|info| info.number);
         let horizon = self.order.horizon().extent;
         let is_free_to_go = |info: &&ExtentInfo| {
@@ -171,12 +190,6 @@ impl Inner {
             .collect();
         let room = self.segment_pages();
         let index = self.index.borrow();
-        let in_doubt = all.iter().find(|info| self.is_in_doubt(&index, info));
-        if let Some(ExtentInfo { number: extent, .. }) = in_doubt {
-            // Something may be under way there yet.
-            let may_go = sealed.contains(extent);
-            return Ok(may_go.then(|| self.begin_with(*extent, false)));
-        }
         let least = sealed
             .iter()
             .copied()
@@ -216,36 +229,78 @@ impl Inner {
         Ok(Some(self.begin_with(extent, is_oldest)))
     }
 
+    /// Of extents in doubt the pages are moved first, so that what blocks are is said of pages that survive. Then they go,
+    /// the last one first, and before any other.
+    async fn choose_in_doubt(
+        self: &Rc<Self>,
+        in_doubt: &[u32],
+    ) -> Result<Option<Compaction>, FileError> {
+        let last = *in_doubt.last().expect("there is one");
+        if last >= self.order.horizon().extent {
+            // If nobody writes any more, the last record that the index knows of stays in there.
+            let reserved = self.index.borrow().reserved;
+            self.say_state(reserved).await?;
+        }
+        if last >= self.order.horizon().extent {
+            // Something is under way there yet.
+            return Ok(None);
+        }
+        let with_pages = self.with_pages(in_doubt);
+        let mut chosen = self.begin_with(with_pages.unwrap_or(last), false);
+        chosen.moves_only = with_pages.is_some();
+        Ok(Some(chosen))
+    }
+
     fn begin_with(&self, extent: u32, is_oldest: bool) -> Compaction {
         Compaction {
             extent,
             is_oldest,
+            moves_only: false,
             // Damaged pages that nobody needs are no reason to keep it.
             replay: self.reader.replay_heads(Address { extent, page: 0 }),
             carried: 0,
         }
     }
 
-    /// Whether blocks have pages in an extent of which a failed flush has left open what survives.
-    fn is_in_doubt(&self, index: &Index, info: &ExtentInfo) -> bool {
-        let is_open = info
-            .sealed
-            .is_some_and(|sealed| sealed.durable < sealed.pages);
-        is_open
-            && index.valid_pages(info.number) > 0
-            && !self.damaged.borrow().contains(&info.number)
+    /// Extents of which a failed flush has left open what survives. What their records have replaced or removed may have to
+    /// come back: until they are said again, no extent before them goes. One that is damaged is left alone.
+    fn in_doubt(&self, all: &[ExtentInfo]) -> Vec<u32> {
+        let is_in_doubt = |info: &&ExtentInfo| {
+            let is_open = |sealed: Sealed| sealed.durable < sealed.pages;
+            info.sealed.is_some_and(is_open) && !self.damaged.borrow().contains(&info.number)
+        };
+        let in_doubt = all.iter().filter(is_in_doubt);
+        in_doubt.map(|info| info.number).collect()
+    }
+
+    /// The last one of these that blocks have pages in.
+    fn with_pages(&self, extents: &[u32]) -> Option<u32> {
+        let index = self.index.borrow();
+        let mut extents = extents.iter().rev();
+        extents
+            .find(|extent| index.valid_pages(**extent) > 0)
+            .copied()
     }
 
     /// # Errors
-    /// [`FileError::InDoubt`] if there is an extent in doubt, but for this one.
-    pub(super) async fn check_doubts(&self, but: Option<u32>) -> Result<(), FileError> {
+    /// [`FileError::InDoubt`] if there is an extent in doubt: behind this one, if one is named.
+    pub(super) async fn check_doubts_behind(&self, but: Option<u32>) -> Result<(), FileError> {
         let all = self.streams.extents(self.data).await?;
-        let index = self.index.borrow();
-        let mut others = all.iter().filter(|info| Some(info.number) != but);
-        match others.find(|info| self.is_in_doubt(&index, info)) {
-            Some(info) => Err(FileError::InDoubt {
-                extent: info.number,
-            }),
+        match self.in_doubt(&all).last() {
+            Some(extent) if Some(*extent) > but => Err(FileError::InDoubt { extent: *extent }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether all pages that blocks have now survive, whatever was written before this.
+    ///
+    /// # Errors
+    /// [`FileError::InDoubt`] if not, the stream's.
+    async fn check_pages(&self) -> Result<(), FileError> {
+        self.flush().await?;
+        let all = self.streams.extents(self.data).await?;
+        match self.with_pages(&self.in_doubt(&all)) {
+            Some(extent) => Err(FileError::InDoubt { extent }),
             None => Ok(()),
         }
     }
@@ -279,26 +334,44 @@ impl Inner {
         false
     }
 
-    /// Goes on with some frames. Returns the pages copied, or `None` once the extent is released.
-    async fn advance(self: &Rc<Self>, running: &mut Compaction) -> Result<Option<u32>, FileError> {
+    /// Goes on with some frames.
+    async fn advance(self: &Rc<Self>, running: &mut Compaction) -> Result<Advanced, FileError> {
         let records = self.next_records(running).await?;
         if records.is_empty() {
+            self.check_emptied(running.extent)?;
+            if running.moves_only {
+                return Ok(Advanced::Moved);
+            }
             self.finish(running).await?;
-            return Ok(None);
+            return Ok(Advanced::Released);
         }
         let locks = self.stand_still(&records).await;
-        let survey = Survey::new(self, running.extent, running.is_oldest);
+        let survey = Survey::new(self, running.extent, running.is_oldest, running.moves_only);
         let Needs {
             items,
             pages,
             carried,
+            says_places,
         } = survey.run(&records)?;
         if items.is_empty() {
-            return Ok(Some(0));
+            return Ok(Advanced::Copied(0));
+        }
+        if says_places {
+            self.check_pages().await?;
         }
         running.carried += carried;
         self.append(items, Durable::Yes, locks).await?;
-        Ok(Some(pages))
+        Ok(Advanced::Copied(pages))
+    }
+
+    fn check_emptied(&self, extent: u32) -> Result<(), FileError> {
+        match self.index.borrow().valid_pages(extent) {
+            0 => Ok(()),
+            valid => {
+                let what = format!("{valid} valid pages were not found in it");
+                Err(FileError::Invariant { extent, what })
+            }
+        }
     }
 
     /// Records of the extent's next frames: so many that their copies make one large frame, not one for each small
@@ -382,26 +455,30 @@ impl Inner {
     }
 
     /// Gives the extent back. All that was appended before is durable then: what it was copied to, and what
-    /// unstable writes have taken the place of.
+    /// unstable writes and removals have taken the place of.
+    ///
+    /// # Errors
+    /// [`FileError::InDoubt`] if some of that may be lost.
     async fn finish(self: &Rc<Self>, running: &Compaction) -> Result<(), FileError> {
         let extent = running.extent;
-        let (valid, reserved) = {
-            let index = self.index.borrow();
-            (index.valid_pages(extent), index.reserved)
-        };
-        if valid > 0 {
-            let what = format!("{valid} valid pages were not found in it");
-            return Err(FileError::Invariant { extent, what });
-        }
-        // What has taken the place of pages in here might be lost.
-        self.check_doubts(Some(extent)).await?;
+        let reserved = self.index.borrow().reserved;
+        // After a flush that has failed, an extent is sealed as one in doubt with the next thing that is asked for.
+        self.flush().await?;
+        self.check_doubts_behind(Some(extent)).await?;
+        self.say_state(reserved).await?;
+        // A flush may have failed meanwhile: whatever is before the record just written is sealed as what it is.
+        self.check_doubts_behind(Some(extent)).await?;
+        self.streams.release(self.data, extent).await?;
+        self.carried.set(self.carried.get() + running.carried);
+        Ok(())
+    }
+
+    /// Says durably which checkpoint has to be used at least.
+    async fn say_state(self: &Rc<Self>, reserved: u64) -> Result<(), FileError> {
         let state = self.bare(Head::State {
             reserved,
             checkpoint: self.checkpoints.number.get(),
         });
-        self.append(vec![state], Durable::Yes, Vec::new()).await?;
-        self.streams.release(self.data, extent).await?;
-        self.carried.set(self.carried.get() + running.carried);
-        Ok(())
+        self.append(vec![state], Durable::Yes, Vec::new()).await
     }
 }

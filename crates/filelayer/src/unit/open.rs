@@ -171,6 +171,10 @@ async fn open_data(
         tracing::warn!(free, "the disk is full: the index stream is made anew");
         match streams.delete(of.index).await {
             Ok(()) | Err(StreamError::NoStream { .. }) => {}
+            // Some of its segments are free perhaps.
+            Err(error @ StreamError::Extent(_)) => {
+                tracing::warn!(stream = %of.index, %error, "deleting the index stream");
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -14,7 +14,7 @@ use super::append::Item;
 use super::open::Parsed;
 use crate::error::FileError;
 use crate::format::{Change, Copy, Entry, Head, Owner};
-use crate::ids::{Fid, Key, Mark, PAGE};
+use crate::ids::{Fid, HEAD, Key, Mark, PAGE};
 use crate::index::Index;
 
 /// Holes of one block that are said again one by one; of more, all of the block is.
@@ -35,6 +35,8 @@ pub(super) struct Needs {
     pub(super) pages: u32,
     /// Removals that are said again.
     pub(super) carried: u64,
+    /// What a written block is stands in there, with the places of its pages.
+    pub(super) says_places: bool,
 }
 
 /// Pages of a payload that are a block's: the first one's number there, in the block, and how many.
@@ -105,6 +107,8 @@ pub(super) struct Survey<'a> {
     extent: u32,
     /// Nothing that is left is older than this extent.
     is_oldest: bool,
+    /// The rest is said later.
+    moves_only: bool,
     needs: Needs,
     /// Blocks that are said again already.
     said: BTreeSet<Key>,
@@ -112,11 +116,14 @@ pub(super) struct Survey<'a> {
 }
 
 impl<'a> Survey<'a> {
-    pub(super) fn new(inner: &'a Inner, extent: u32, is_oldest: bool) -> Self {
+    /// If pages alone are to be moved, what snapshots keep of their blocks is said as well, which has to be there before
+    /// them.
+    pub(super) fn new(inner: &'a Inner, extent: u32, is_oldest: bool, moves_only: bool) -> Self {
         Self {
             inner,
             extent,
             is_oldest,
+            moves_only,
             needs: Needs::default(),
             said: BTreeSet::new(),
             copies: Vec::new(),
@@ -137,6 +144,13 @@ impl<'a> Survey<'a> {
 
     fn carry(&mut self, index: &Index, old: &Old) {
         match &old.parsed.head {
+            Head::Maps { .. } if self.moves_only => {
+                for entry in &old.parsed.entries {
+                    let key = entry.owner.key;
+                    self.carry_block(index, key, key.label != HEAD);
+                }
+            }
+            _ if self.moves_only => (),
             Head::Change(change) => {
                 self.carry_end(index, &change.mark);
                 if change.cut.0 < change.cut.1 && !self.is_oldest {
@@ -223,6 +237,7 @@ impl<'a> Survey<'a> {
                     root: block.root,
                     map: block.map.clone(),
                 };
+                self.needs.says_places |= key.label == HEAD;
                 self.needs.items.push(self.inner.maps(vec![entry]));
             }
             None if !self.is_oldest => {

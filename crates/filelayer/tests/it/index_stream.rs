@@ -375,3 +375,104 @@ fn a_checkpoint_names_nothing_that_the_power_may_take() {
     }
     assert!(failed > 3 && used > 10, "{failed} failed, {used} used");
 }
+
+/// A check says whether the next start opens, whatever extent of the data is gone: from the disk's table, or from the rows.
+#[test]
+fn a_check_tells_whether_what_is_lost_is_needed() {
+    let (mut opened, mut failed) = (0, 0);
+    for is_closed in [true, false] {
+        let (rig, _) = left(9, is_closed);
+        let server = rig.server();
+        let extents = rig.run(async move {
+            let mut extents = Vec::new();
+            for stream in server.list().await.unwrap() {
+                let of = server.extents(stream).await.unwrap().into_iter();
+                extents.extend(of.map(|info| (stream, info)));
+            }
+            extents
+        });
+        for (stream, extent) in extents {
+            for is_row in [false, true] {
+                let after = rig.crashed(1);
+                if is_row {
+                    let engine = after.model.handle();
+                    after.run(async move {
+                        let (stream, number) =
+                            (stream.0.to_be_bytes(), extent.number.to_be_bytes());
+                        let key = [&b"nebula/x"[..], &stream, &number].concat();
+                        assert!(engine.get(&key).await.unwrap().is_some());
+                        let mut delete = meta::Transaction::new();
+                        delete.delete(key).unwrap();
+                        engine.commit(delete).await.unwrap();
+                    });
+                } else {
+                    for copy in 0..2 {
+                        let at = after.entry_at(copy, extent.segment);
+                        after.device.flip_bit(at + 20, 2);
+                    }
+                }
+                let examined = after.examined();
+                let unit = after.try_unit(options());
+                assert_eq!(
+                    examined.is_lacking,
+                    unit.is_err(),
+                    "{stream}, {extent:?}, by its row: {is_row}, ended in order: {is_closed}: {:?}, {:?}",
+                    examined.flaws,
+                    unit.err()
+                );
+                match examined.is_lacking {
+                    true => failed += 1,
+                    false => opened += 1,
+                }
+            }
+        }
+    }
+    assert!(opened > 3 && failed > 3, "{opened} opened, {failed} failed");
+}
+
+/// Numbers of the checkpoints that were begun, as their first parts tell (`docs/design/filelayer.md`).
+fn numbers(rig: &Rig) -> Vec<u64> {
+    let image = rig.device.image();
+    let mut found = Vec::new();
+    for at in pages_of_index(rig) {
+        let mut page = [0; 128];
+        image.read(at, &mut page);
+        let head = &page[68..];
+        let is_first = head[0] == 8 && head[32..36] == [0; 4];
+        if page.starts_with(b"nbfr") && is_first {
+            found.push(u64::from_le_bytes(head[8..16].try_into().unwrap()));
+        }
+    }
+    found
+}
+
+/// A checkpoint of which the last flush has failed may be on the medium all the same: no other one has its number.
+#[test]
+fn no_number_of_a_checkpoint_is_used_twice() {
+    let mut failed = 0;
+    for flush in 0..4 {
+        let rig = Rig::new(10, SIZE);
+        let unit = rig.unit(options());
+        let device = rig.device.clone();
+        failed += rig.run(async move {
+            let fid = unit.allocate(1).await.unwrap()[0];
+            let mut failed = 0;
+            for round in 0..6 {
+                let bytes = [round; 9];
+                let write = unit.write(fid, 0, &bytes, mark(1), Stability::Unstable);
+                write.await.unwrap();
+                if round == 1 {
+                    device.fail(Kind::Flush, flush, Errno::IO);
+                }
+                failed += u32::from(unit.checkpoint().await.is_err());
+                while !unit.step(64).await.is_ok_and(|done| done.is_idle) {}
+            }
+            failed
+        });
+        let mut numbers = numbers(&rig);
+        assert!(numbers.len() > 2, "{numbers:?}");
+        numbers.sort_unstable();
+        assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+    }
+    assert!(failed > 1, "{failed} failed");
+}

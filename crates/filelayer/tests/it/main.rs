@@ -2,6 +2,7 @@
 
 mod basics;
 mod compaction;
+mod doubts;
 mod faults;
 mod index_stream;
 mod model;

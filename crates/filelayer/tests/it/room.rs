@@ -228,3 +228,38 @@ fn a_full_disk_takes_nothing_from_snapshots() {
         }
     }
 }
+
+/// A process that is killed at the same request of each of its openings, several times in a row: on a full disk, where they
+/// all take something before they give anything back.
+#[test]
+fn a_full_disk_opens_after_kills_at_any_request_of_openings() {
+    let rig = Rig::new(7, SIZE);
+    let unit = rig.unit(options());
+    rig.run(async move {
+        let fids = filled(&unit, 10).await;
+        // Frees take of the reserve what they can.
+        for fid in &fids[fids.len() / 2..] {
+            if unit.free(*fid, 1, Stability::Stable).await.is_err() {
+                return;
+            }
+        }
+    });
+    let (mut is_over, mut requests) = (false, 1);
+    while !is_over {
+        requests += 5;
+        let mut rig = rig.crashed(requests);
+        for kill in 0..5 {
+            let (core, server) = (rig.core.handle(), rig.server());
+            let opening = core.clone();
+            let opening = opening.spawn(async move { opened(&core, &server, options()).await });
+            let until = rig.device.events() + requests;
+            while rig.device.events() < until && !opening.is_finished() {
+                rig.turn();
+            }
+            is_over = opening.is_finished();
+            rig = rig.crashed(requests * 10 + kill);
+        }
+        let opened = rig.try_unit(options());
+        opened.unwrap_or_else(|error| panic!("{requests} requests: {error}"));
+    }
+}
