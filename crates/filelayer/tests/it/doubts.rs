@@ -285,10 +285,11 @@ fn what_is_in_doubt_is_moved_before_anything_goes() {
             all.commit(&[]).await.expect_err("the flush fails");
             fid
         });
-        let mut released = 0;
+        let (mut released, mut rounds) = (0, 0);
+        // Only with the next thing that is asked for the extent is known to be in doubt.
         loop {
             let all = unit.clone();
-            let done = rig.run(async move { all.step(1).await });
+            let done = rig.run(async move { all.step(1).await.expect("nothing else fails") });
             for seed in 0..8 {
                 let after = rig.crashed(seed);
                 let unit = after.unit(options());
@@ -302,13 +303,14 @@ fn what_is_in_doubt_is_moved_before_anything_goes() {
                     assert_eq!(unit.verify().await.expect("readable").difference, None);
                 });
             }
-            match done {
-                Ok(done) if done.is_idle => break,
-                Ok(done) => released += done.released,
-                Err(error) => panic!("{error}"),
+            released += done.released;
+            rounds += 1;
+            assert!(rounds < 30, "it stays in doubt: {done:?}");
+            let all = unit.clone();
+            if done.is_idle && rig.run(async move { all.checkpoint().await }).is_ok() {
+                break;
             }
         }
-        assert!(released > 1, "{released}");
-        rig.run(async move { unit.checkpoint().await.expect("nothing is in doubt") });
+        assert!(released > 0, "nothing is given back");
     }
 }

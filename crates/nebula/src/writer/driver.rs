@@ -524,7 +524,8 @@ impl Driver {
     pub(super) fn fail_durable(&mut self, error: &StreamError) {
         for pending in std::mem::take(&mut self.unacknowledged) {
             let is_durable = !pending.is_durable || self.durable >= pending.end;
-            let answer = if is_durable {
+            let refused = self.refused.as_ref().map(|(group, _)| *group);
+            let answer = if is_durable && (pending.group.is_none() || pending.group != refused) {
                 Ok(pending.appended)
             } else {
                 self.note_refused(pending.group, error);

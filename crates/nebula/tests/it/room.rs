@@ -298,8 +298,13 @@ fn of_records_that_belong_together_none_succeeds_behind_one_that_fails() {
                 let group = writer.group();
                 let mut appends = Vec::new();
                 for number in 1..30 {
-                    let record = record(&writer, number, number % 3);
-                    appends.push(writer.append_in(group, record, Durable::Yes));
+                    let pages = if kinds[1].is_some() { 7 } else { number % 3 };
+                    let record = record(&writer, number, pages);
+                    let durable = match number % 4 {
+                        0 => Durable::No,
+                        _ => Durable::Yes,
+                    };
+                    appends.push(writer.append_in(group, record, durable));
                     if number % 2 == 0 {
                         // Several frames are under way.
                         core.yield_now().await;
