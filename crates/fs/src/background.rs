@@ -13,6 +13,9 @@ const PAGES_A_STEP: u32 = 256;
 /// How often compaction looks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// When nothing was asked for so long, compaction may have the device.
+const REST_AFTER: Duration = Duration::from_secs(1);
+
 /// How long the index's work rests after an error.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -69,7 +72,11 @@ impl Local {
                 let Some(_pass) = inner.gate.enter() else {
                     return std::future::pending().await;
                 };
-                inner.blocks.unit.step(PAGES_A_STEP).await
+                let is_at_rest = inner.core.now() - inner.asked_at.get() >= REST_AFTER;
+                match is_at_rest {
+                    true => inner.blocks.unit.step(PAGES_A_STEP).await,
+                    false => inner.blocks.unit.step_at_work(PAGES_A_STEP).await,
+                }
             };
             if let Ok(done) = &done {
                 let mut all = inner.compacted.get();

@@ -11,6 +11,7 @@ use index::{Index, Quota};
 use meta::{Embedded, Engine, Scoped};
 use nebula::extents::{ExtentServer, FormatOptions};
 use nebula::streams::StreamServer;
+use rt::Instant;
 use rt::sync::Semaphore;
 
 use crate::blocks::UnitBlocks;
@@ -123,6 +124,8 @@ pub(crate) struct Inner {
     /// One change of volumes at a time.
     pub(crate) volumes: Semaphore,
     pub(crate) compacted: Cell<Compacted>,
+    /// When something was asked for last.
+    pub(crate) asked_at: Cell<Instant>,
     pub(crate) checkpoint_every: Duration,
     _disk: rt::PollerGuard,
 }
@@ -232,6 +235,7 @@ impl Local {
                 rows,
                 disk,
                 compacted: Cell::default(),
+                asked_at: Cell::new(core.now()),
                 checkpoint_every: options.checkpoint_every,
                 _disk: polled,
             }),

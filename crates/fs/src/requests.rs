@@ -12,6 +12,16 @@ use index::{WritePlan, Written};
 
 use crate::Local;
 use crate::blocks::{mark, of_data};
+use crate::gate::Pass;
+use crate::local::Inner;
+
+impl Inner {
+    /// Lets a request in, and takes note that there was one.
+    fn begin_request(&self) -> Option<Pass> {
+        self.asked_at.set(self.core.now());
+        self.gate.enter()
+    }
+}
 
 impl FileSystem for Local {
     fn call<'a>(
@@ -19,7 +29,7 @@ impl FileSystem for Local {
         caller: &'a Caller,
         request: Request,
     ) -> Pending<'a, Result<Answer, Error>> {
-        match self.inner.gate.enter() {
+        match self.inner.begin_request() {
             // What goes on when this future is dropped is at work as long.
             Some(pass) => self.inner.index.call_with(caller, request, pass),
             None => Box::pin(ready(Err(Error::Delay))),
@@ -34,7 +44,7 @@ impl FileSystem for Local {
         out: &'a mut Vec<u8>,
     ) -> Pending<'a, Result<ReadDone, Error>> {
         Box::pin(async move {
-            let _pass = self.inner.gate.enter().ok_or(Error::Delay)?;
+            let _pass = self.inner.begin_request().ok_or(Error::Delay)?;
             let begin = out.len();
             let plan = self.inner.index.begin_read(caller, file, range).await?;
             for piece in &plan.pieces {
@@ -66,7 +76,7 @@ impl FileSystem for Local {
         stability: Stability,
     ) -> Pending<'a, Result<WriteDone, Error>> {
         Box::pin(async move {
-            let pass = self.inner.gate.enter().ok_or(Error::Delay)?;
+            let pass = self.inner.begin_request().ok_or(Error::Delay)?;
             let range = Range {
                 offset,
                 len: data.len() as u64,

@@ -63,6 +63,15 @@ pub(super) struct Pass {
     left: usize,
 }
 
+/// What goes on beside compaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Pace {
+    /// Nothing that has to be fast.
+    AtRest,
+    /// Somebody waits for reads and writes.
+    AtWork,
+}
+
 /// An extent that is being emptied.
 pub(super) struct Compaction {
     extent: u32,
@@ -94,7 +103,16 @@ impl DataUnit {
     /// The stream's, [`FileError::Invariant`]: nothing has changed, and what is in the extent can be read. An extent in which
     /// something is damaged that is needed is told once, and left alone until the dataunit is opened again.
     pub async fn step(&self, pages: u32) -> Result<Compacted, FileError> {
-        self.inner.step(pages).await
+        self.inner.step(pages, Pace::AtRest).await
+    }
+
+    /// The same while others read and write, who want the device: until more is garbage, as
+    /// [`crate::Options::garbage_at_work`] says, there is nothing to do.
+    ///
+    /// # Errors
+    /// Those of [`Self::step`].
+    pub async fn step_at_work(&self, pages: u32) -> Result<Compacted, FileError> {
+        self.inner.step(pages, Pace::AtWork).await
     }
 
     /// What the dataunit takes of its disks, and how much of that is valid.
@@ -113,14 +131,18 @@ impl DataUnit {
 }
 
 impl Inner {
-    pub(super) async fn step(self: &Rc<Self>, pages: u32) -> Result<Compacted, FileError> {
+    pub(super) async fn step(
+        self: &Rc<Self>,
+        pages: u32,
+        pace: Pace,
+    ) -> Result<Compacted, FileError> {
         let _one = self.moving.acquire().await;
         let mut done = Compacted::default();
         loop {
             let running = self.compaction.borrow_mut().take();
             let running = match running {
                 Some(running) => Some(running),
-                None => self.choose().await?,
+                None => self.choose(pace).await?,
             };
             let Some(mut running) = running else {
                 done.is_idle = true;
@@ -170,7 +192,7 @@ impl Inner {
     }
 
     /// The extent with the least that is valid, if there is enough garbage.
-    async fn choose(self: &Rc<Self>) -> Result<Option<Compaction>, FileError> {
+    async fn choose(self: &Rc<Self>, pace: Pace) -> Result<Option<Compaction>, FileError> {
         let all = self.streams.extents(self.data).await?;
         let in_doubt = self.in_doubt(&all);
         if !in_doubt.is_empty() {
@@ -199,9 +221,10 @@ impl Inner {
         };
         // With little room left, any extent is worth it that gives back more than copying it takes.
         let is_tight = self.free_segments() <= u64::from(self.options.reserve_segments) + 2;
-        let garbage_max = match is_tight {
-            true => self.options.garbage_max.min(GARBAGE_MAX_WHEN_TIGHT),
-            false => self.options.garbage_max.min(1000),
+        let garbage_max = match (is_tight, pace) {
+            (true, _) => self.options.garbage_max.min(GARBAGE_MAX_WHEN_TIGHT),
+            (false, Pace::AtRest) => self.options.garbage_max.min(1000),
+            (false, Pace::AtWork) => self.garbage_at_work().min(1000),
         };
         let kept = u64::from(1000 - garbage_max);
         let all_room = room * sealed.len() as u64;
@@ -249,6 +272,15 @@ impl Inner {
         let mut chosen = self.begin_with(with_pages.unwrap_or(last), false);
         chosen.moves_only = with_pages.is_some();
         Ok(Some(chosen))
+    }
+
+    /// How much may be garbage while others are at work, of a thousand parts.
+    fn garbage_at_work(&self) -> u32 {
+        let disks = self.streams.disks().iter();
+        let all: u64 = disks.map(|disk| u64::from(disk.segments())).sum();
+        let free = self.free_segments() * 1000 / all.max(1);
+        let at_work = self.options.garbage_at_work.min(free as u32);
+        at_work.max(self.options.garbage_max)
     }
 
     fn begin_with(&self, extent: u32, is_oldest: bool) -> Compaction {

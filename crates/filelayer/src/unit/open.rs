@@ -11,6 +11,7 @@ use rt::Handle;
 use rt::sync::Semaphore;
 
 use super::checkpoint::{self, Checkpoints, Found, Loaded};
+use super::compact::Pace;
 use super::order::Order;
 use super::{DataUnit, Inner};
 use crate::cache::Cache;
@@ -146,7 +147,7 @@ impl Inner {
     async fn give_back(self: &Rc<Self>) {
         let mut copied = 0;
         while self.is_tight() && copied < GIVEN_BACK_MAX {
-            match self.step(GIVEN_BACK_AT_ONCE).await {
+            match self.step(GIVEN_BACK_AT_ONCE, Pace::AtRest).await {
                 Ok(done) if done.is_idle => return,
                 Ok(done) => copied += done.pages,
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! Compaction: what is valid stays, whoever interrupts it; what it gives back is bounded.
 
 use block::sim::Kind;
-use filelayer::{DataUnit, Fid, FileError, PAGE, Stability, Volume};
+use filelayer::{DataUnit, Fid, FileError, PAGE, Space, Stability, Volume};
 use rustix::io::Errno;
 
 use super::rig::{Rig, Size, mark, options};
@@ -84,6 +84,51 @@ fn space_is_bounded_when_each_write_is_followed_by_a_step() {
         check(&unit, &fids, &kinds).await;
         assert_eq!(unit.verify().await.unwrap().difference, None);
     });
+}
+
+/// What a dataunit takes after many random writes with compaction beside them, and with compaction at rest behind them.
+fn worked_and_rested(segments: u64) -> [Space; 2] {
+    let size = Size {
+        segment_pages: 256,
+        segments,
+    };
+    let rig = Rig::new(5, size);
+    let mut options = options();
+    options.garbage_max = 200;
+    let unit = rig.unit(options);
+    rig.run(async move {
+        let mut rng = fastrand::Rng::with_seed(5);
+        let fids = unit.allocate(50).await.unwrap();
+        for count in 0..2500 {
+            let (fid, page) = (fids[rng.usize(..50)], rng.usize(..40));
+            let write = unit.write(
+                fid,
+                (page * PAGE) as u32,
+                &[1; PAGE],
+                mark(1),
+                Stability::Unstable,
+            );
+            write.await.expect("compaction makes room");
+            while count % 50 == 49 && !unit.step_at_work(64).await.unwrap().is_idle {}
+        }
+        let worked = unit.space().await.unwrap();
+        until_idle(&unit).await;
+        [worked, unit.space().await.unwrap()]
+    })
+}
+
+#[test]
+fn beside_others_work_so_much_may_be_garbage_as_is_free() {
+    // Two extents are open or ahead, and others are taken or given back as a whole.
+    let [worked, rested] = worked_and_rested(60);
+    assert!(worked.pages <= worked.valid * 2 + 4 * 256, "{worked:?}");
+    assert!(rested.pages <= rested.valid * 5 / 4 + 4 * 256, "{rested:?}");
+    assert!(
+        worked.pages > rested.pages + 2 * 256,
+        "{worked:?}, {rested:?}"
+    );
+    let [fuller, _] = worked_and_rested(16);
+    assert!(fuller.pages < worked.pages, "{fuller:?}, {worked:?}");
 }
 
 #[test]
