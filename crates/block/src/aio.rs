@@ -238,6 +238,10 @@ unsafe impl Queue for Aio {
         }));
     }
 
+    fn begin(&mut self) {
+        self.hand_on();
+    }
+
     fn poll(&mut self, done: &mut [Done]) -> usize {
         self.hand_on();
         let count = if self.refused.is_empty() {

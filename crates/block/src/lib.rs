@@ -178,6 +178,9 @@ pub unsafe trait Queue: Send {
     /// nobody else writes it), until its completion has been polled or the queue is dropped.
     unsafe fn submit(&mut self, requests: &[Request]);
 
+    /// Has the device begin what was submitted, where that waits for the next poll.
+    fn begin(&mut self) {}
+
     /// Hands on what was submitted, fills `done` from its beginning with what has ended, and returns
     /// how many. Does not wait.
     fn poll(&mut self, done: &mut [Done]) -> usize;

@@ -428,6 +428,12 @@ unsafe impl Queue for StripedQueue {
         }
     }
 
+    fn begin(&mut self) {
+        for part in &mut self.parts {
+            part.queue.begin();
+        }
+    }
+
     fn poll(&mut self, done: &mut [Done]) -> usize {
         let count = self.parts.len();
         let mut filled = 0;

@@ -139,6 +139,12 @@ unsafe impl Queue for Uring {
         self.needs_worker |= requests.iter().any(needs_worker);
     }
 
+    fn begin(&mut self) {
+        if self.queued > 0 {
+            self.enter(0);
+        }
+    }
+
     fn poll(&mut self, done: &mut [Done]) -> usize {
         if self.must_enter() {
             self.enter(0);

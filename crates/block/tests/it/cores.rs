@@ -71,6 +71,27 @@ fn tasks_share_a_short_queue() {
 }
 
 #[test]
+fn what_is_begun_is_carried_out_though_nobody_polls() {
+    let dir = dir();
+    for engine in Engine::ALL {
+        let (path, device) = file(&dir, 8192, engine);
+        let disk = disk(&device, 4);
+        let mut buf = disk.buffer(4096);
+        buf.fill(7);
+        let write = disk.write(buf, 4096, Durable::No);
+        disk.begin();
+        let begun = std::time::Instant::now();
+        while std::fs::read(&path).expect("a file")[4096..] != [7; 4096] {
+            assert!(begun.elapsed() < LIMIT, "{engine:?} waits for a poll");
+            std::thread::yield_now();
+        }
+        disk.block_on(write).0.unwrap();
+        drop((disk, device));
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
 fn a_core_sleeps_while_the_device_works() {
     let dir = dir();
     for engine in Engine::ALL {

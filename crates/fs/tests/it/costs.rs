@@ -1,8 +1,10 @@
 //! What requests cost behind the door: device requests, commits, and the system calls of the core that serves.
 
+use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Poll;
 
 use conformance::files::Clock;
 use fs::{Figures, Local, LocalOptions};
@@ -187,6 +189,25 @@ fn a_stable_overwrite_is_one_write_of_the_device_and_no_commit() {
     });
     assert_eq!((cost.writes, cost.commits), (MANY, 0), "{cost:?}");
     assert_eq!((cost.reads, cost.flushes), (0, 0), "{cost:?}");
+}
+
+#[test]
+fn of_writes_that_come_together_the_device_has_the_first_before_the_last_are_looked_at() {
+    let mut pair = Pair::new(1 << 20);
+    let cost = pair.cost(async |_, file| {
+        let mut writes: Vec<_> = (0..MANY).map(|page| Box::pin(write(file, page))).collect();
+        // All of them are sent together.
+        for write in &mut writes {
+            let polled = poll_fn(|context| Poll::Ready(write.as_mut().poll(context)));
+            assert!(polled.await.is_pending());
+        }
+        for write in writes {
+            write.await?;
+        }
+        Ok(())
+    });
+    assert!(cost.writes > 1, "{cost:?}");
+    assert_eq!(cost.commits, 0, "{cost:?}");
 }
 
 #[test]

@@ -140,7 +140,12 @@ impl Driver {
             if self.turn.is_some() && self.is_landed() && self.has_work() {
                 self.go_on_elsewhere().await;
             }
+            let issued = self.issued;
             self.issue();
+            if self.issued > issued {
+                // Others compute meanwhile what goes with the next frame.
+                self.held.server.disk().begin();
+            }
             self.acknowledge();
             self.flush_if_needed();
             if self.is_idle() {

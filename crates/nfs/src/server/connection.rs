@@ -26,6 +26,9 @@ use super::{Door, RECORD_MAX};
 /// Requests of one connection that are carried out at a time: more wait in its socket.
 const AT_A_TIME: usize = 256;
 
+/// Requests that came together of which so many are begun before others have their turn.
+const AT_ONCE: usize = 8;
+
 /// Bytes of requests that are carried out, and of answers that wait for a client to take them: with
 /// more, its requests wait.
 const WAITING_MAX: usize = 8 << 20;
@@ -277,10 +280,17 @@ async fn receive(
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(error.to_string()),
         }
+        let mut handed_out = 0;
         loop {
             connection.has_room().await;
             if !connection.is_open() {
                 return Ok(());
+            }
+            if handed_out == AT_ONCE {
+                // What these ask of the disk is under way while the next ones are carried out, and not all of one client's
+                // wait for the same.
+                handed_out = 0;
+                door.core.yield_now().await;
             }
             let permit = at_a_time.acquire().await;
             let record = records.next_record().map_err(|error| error.to_string())?;
@@ -302,6 +312,7 @@ async fn receive(
                 }
             };
             if is_call {
+                handed_out += 1;
                 let (door, connection) = (Rc::clone(door), Rc::clone(connection));
                 let record = records.keep();
                 let begun = door.core.now();
