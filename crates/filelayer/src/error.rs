@@ -45,6 +45,12 @@ pub enum FileError {
         /// The dataunit that was asked.
         unit: UnitId,
     },
+    /// A clone into a block that is not new.
+    #[error("{fid} has pages already, or is what was to be cloned")]
+    NotNew {
+        /// The block.
+        fid: Fid,
+    },
     /// All serial numbers of the dataunit were given out.
     #[error("dataunit {} has given out all its blocks' numbers", unit.number())]
     Exhausted {

@@ -7,7 +7,7 @@ use std::task::Poll;
 use filelayer::{BLOCK, DataUnit, Fid, FileError, PAGE, Stability};
 use files::waits::{Wait, waiting};
 use files::{Error, Handle, Pending, SeekFor};
-use index::{BlockId, Blocks, CopyHow, Mark, Recovered, Room, Span};
+use index::{BlockId, Blocks, Mark, Recovered, Room, Span};
 use nebula::extents::ExtentServer;
 
 /// Segments that writers cannot have: compaction's reserve.
@@ -138,14 +138,7 @@ impl Blocks for UnitBlocks {
         })
     }
 
-    /// Shared pages are copied as well: a dataunit shares whole blocks alone.
-    fn copy(
-        &self,
-        from: Span,
-        to: Span,
-        mark: Mark,
-        _how: CopyHow,
-    ) -> Pending<'_, Result<(), Error>> {
+    fn copy(&self, from: Span, to: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
         Box::pin(async move {
             let source = Fid(from.block.0);
             let there = |part: Span| Span {
@@ -172,6 +165,17 @@ impl Blocks for UnitBlocks {
                 self.write(there(part), &data, mark).await?;
             }
             Ok(())
+        })
+    }
+
+    fn share(&self, pairs: Vec<(BlockId, BlockId)>, of: Mark) -> Pending<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let share = |(from, new): (BlockId, BlockId)| {
+                let unit = &self.unit;
+                unit.clone_block(Fid(from.0), Fid(new.0), mark(of))
+            };
+            // Begun in one turn, so that their records share frames.
+            all(pairs.into_iter().map(share)).await.map_err(of_data)
         })
     }
 
@@ -371,7 +375,7 @@ mod tests {
             let written = blocks.write(span(to, 3 * 4096), &[9; 3 * 4096], of(0));
             written.await.expect("there is room");
             let (all, there) = (span(from, 3 * 4096), span(to, 3 * 4096));
-            let mut copying = blocks.copy(all, there, of(0), CopyHow::Copy);
+            let mut copying = blocks.copy(all, there, of(0));
             let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(copying.as_mut().poll(&mut cx).is_pending(), "it reads");
             let filled = blocks.write(page(from, 1), &[8; 4096], of(0));

@@ -33,16 +33,6 @@ pub struct Span {
     pub len: u32,
 }
 
-/// Whether two blocks may share what is copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CopyHow {
-    /// As reading and writing would.
-    Copy,
-    /// They share it until one is written. Offsets and lengths are multiples of 4096, but for a length
-    /// that reaches the end of the source.
-    Share,
-}
-
 /// What records say of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
@@ -82,13 +72,11 @@ pub trait Blocks {
     fn reserve(&self, span: Span, mark: Mark) -> Pending<'_, Result<(), Error>>;
 
     /// Puts bytes of one block in the place of as many of another. Holes stay holes, or become zeroes.
-    fn copy(
-        &self,
-        from: Span,
-        to: Span,
-        mark: Mark,
-        how: CopyHow,
-    ) -> Pending<'_, Result<(), Error>>;
+    fn copy(&self, from: Span, to: Span, mark: Mark) -> Pending<'_, Result<(), Error>>;
+
+    /// Has new blocks be what others are, in pairs (source, new): they share pages until one is written, so that no data
+    /// is moved. Nothing was stored in the new ones. After an error some may be what they are to be.
+    fn share(&self, pairs: Vec<(BlockId, BlockId)>, mark: Mark) -> Pending<'_, Result<(), Error>>;
 
     /// The first byte of a block, from one on, that is stored, or is not. `None`: none up to its end.
     fn seek(

@@ -72,7 +72,7 @@ mod rules;
 mod slots;
 mod volumes;
 
-pub use blocks::{BLOCK_LEN, BlockId, Blocks, CopyHow, Mark, Recovered, Room, Span};
+pub use blocks::{BLOCK_LEN, BlockId, Blocks, Mark, Recovered, Room, Span};
 pub use check::{Finding, Report, check};
 pub use counts::Counts;
 pub use data::{Piece, ReadPlan, WritePlan, Written};

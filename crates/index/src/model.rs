@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use files::{Error, Handle, Pending, SeekFor};
 
-use crate::blocks::{BLOCK_LEN, BlockId, Blocks, CopyHow, Mark, Recovered, Room, Span};
+use crate::blocks::{BLOCK_LEN, BlockId, Blocks, Mark, Recovered, Room, Span};
 
 /// Bytes of a page.
 const PAGE: u32 = 4096;
@@ -288,13 +288,7 @@ impl Blocks for ModelBlocks {
         })
     }
 
-    fn copy(
-        &self,
-        from: Span,
-        to: Span,
-        mark: Mark,
-        _how: CopyHow,
-    ) -> Pending<'_, Result<(), Error>> {
+    fn copy(&self, from: Span, to: Span, mark: Mark) -> Pending<'_, Result<(), Error>> {
         let is_sound = self.need_sound(from).and(self.need_edges(to));
         self.answer_if(is_sound, |state| {
             let source = state.blocks.get(&from.block).cloned().unwrap_or_default();
@@ -310,6 +304,31 @@ impl Blocks for ModelBlocks {
             }
             target.note(mark);
         })
+    }
+
+    /// One of the pairs after the other may fail.
+    fn share(&self, pairs: Vec<(BlockId, BlockId)>, mark: Mark) -> Pending<'_, Result<(), Error>> {
+        let mut done = Ok(());
+        for (from, new) in pairs {
+            done = done.and(self.begin());
+            if done.is_err() {
+                break;
+            }
+            let mut state = self.0.borrow_mut();
+            let Some(source) = state.blocks.get(&from).cloned() else {
+                continue;
+            };
+            // Of its ends nothing is taken, and room that is only kept is not shared.
+            let clone = Block {
+                pages: source.pages,
+                bad: source.bad,
+                ..Block::default()
+            };
+            let before = state.blocks.insert(new, clone);
+            assert!(before.is_none(), "{new:?} is not new");
+            state.blocks.get_mut(&new).expect("just put").note(mark);
+        }
+        Box::pin(ready(done))
     }
 
     fn seek(

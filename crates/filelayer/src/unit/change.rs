@@ -94,29 +94,37 @@ impl DataUnit {
         inner.append(items, durable(stability), vec![lock]).await
     }
 
-    /// A new block with the bytes of another one, durably. They share pages until one of them changes a page. Costs a
-    /// durable append of 4 to 16 KiB.
+    /// Has a new block be what another one is, durably. They share pages until one of them changes a page. Costs a
+    /// durable append of 4 to 16 KiB, whose frame it shares with other clones that are begun in the same turn; no page
+    /// of data is read or written. What the source was written unstably is durable then, too. Nothing is
+    /// appended if the source has no pages.
     ///
-    /// `mark` says whose the new block is; of its end nothing is taken.
+    /// `clone` was given out by [`DataUnit::allocate`], and nothing was written to it. `mark` says whose it is; of its end nothing
+    /// is taken.
     ///
     /// # Errors
-    /// As those of [`DataUnit::write`].
-    pub async fn clone_block(&self, fid: Fid, mark: Mark) -> Result<Fid, FileError> {
+    /// [`FileError::NotNew`] if `clone` has pages, or is `fid`; else as those of [`DataUnit::write`].
+    pub async fn clone_block(&self, fid: Fid, clone: Fid, mark: Mark) -> Result<(), FileError> {
         let inner = &self.inner;
         inner.check_unit(fid)?;
+        inner.check_unit(clone)?;
         inner.check_room()?;
-        let clone = self.allocate(1).await?[0];
+        if fid == clone {
+            return Err(FileError::NotNew { fid: clone });
+        }
         let locks = [fid, clone].map(|fid| inner.locks.queue_all(fid));
         for lock in &locks {
             lock.turn().await;
         }
+        if inner.index.borrow().block(Key::head(clone)).is_some() {
+            return Err(FileError::NotNew { fid: clone });
+        }
         let Some(entry) = inner.clone_of(fid, clone, mark) else {
-            return Ok(clone);
+            return Ok(());
         };
         let item = inner.maps(vec![entry]);
         let append = inner.append(vec![item], block::Durable::Yes, locks.into());
-        append.await?;
-        Ok(clone)
+        append.await
     }
 }
 

@@ -263,7 +263,7 @@ fn a_full_disk_takes_frees_and_has_room_again_after_compaction() {
             .await;
         assert!(matches!(refused, Err(FileError::Full)));
         assert!(matches!(
-            unit.clone_block(written[0], mark(1)).await,
+            unit.clone_block(written[0], fids[0], mark(1)).await,
             Err(FileError::Full)
         ));
         // Every other block goes, and a part of the others.

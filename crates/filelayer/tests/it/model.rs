@@ -218,7 +218,8 @@ async fn run(unit: &DataUnit, op: &Op, past: &RefCell<Past>) {
         }
         Op::Free(fid, stability) => unit.free(fid, epoch, stability).await.expect("room"),
         Op::Clone(fid) => {
-            let clone = unit.clone_block(fid, mark).await.expect("room");
+            let clone = unit.allocate(1).await.expect("room")[0];
+            unit.clone_block(fid, clone, mark).await.expect("room");
             let mut past = past.borrow_mut();
             past.fids.push(clone);
             let mut world = past.now();

@@ -3,17 +3,14 @@
 use files::{Answer, Error, Handle, Range, Share};
 
 use super::{first_part, mark_of};
-use crate::blocks::{BLOCK_LEN, CopyHow, Span};
+use crate::blocks::{BLOCK_LEN, Span};
 use crate::commit::Draft;
 use crate::format::inode::Inode;
 use crate::inner::{Inner, Job, Stop};
 
-/// Clones are of whole pages.
-const PAGE: u64 = 4096;
-
 /// Bytes of a file, and the file that they go to, and where.
-type Source = (Handle, Range);
-type Target = (Handle, u64);
+pub(super) type Source = (Handle, Range);
+pub(super) type Target = (Handle, u64);
 
 /// What is copied: from where, to where, how many bytes.
 #[derive(Clone, Copy)]
@@ -23,7 +20,6 @@ struct Copying {
     to: Handle,
     offset: u64,
     len: u64,
-    how: CopyHow,
 }
 
 impl Inner {
@@ -43,46 +39,16 @@ impl Inner {
             to,
             offset,
             len,
-            how: CopyHow::Copy,
         };
-        self.carry_over(job, copying, len, Answer::Copied(len))
-            .await
+        self.carry_over(job, copying).await
     }
 
-    pub(crate) async fn clone_range(
+    pub(super) async fn need_both(
         &self,
         job: &Job<'_>,
-        (from, range): Source,
-        (to, offset): Target,
-    ) -> Result<Answer, Stop> {
-        self.need_both(job, from, to).await?;
-        let size = self.load(from).await?.inode.attributes.size;
-        let to_end = size.checked_sub(range.offset).ok_or(Error::Invalid)?;
-        let len = if range.len == 0 { to_end } else { range.len };
-        if len > to_end {
-            return Err(Error::Invalid.into());
-        }
-        // A last page that is not whole can only become the target's last one.
-        let target_end = offset.checked_add(len).ok_or(Error::FileTooLarge)?;
-        let target_size = self.load(to).await?.inode.attributes.size;
-        let is_last = len == to_end && target_end >= target_size;
-        let is_page = |at: u64| at.is_multiple_of(PAGE);
-        if !is_page(range.offset) || !is_page(offset) || !(is_page(len) || is_last) {
-            return Err(Error::Invalid.into());
-        }
-        let copying = Copying {
-            from,
-            at: range.offset,
-            to,
-            offset,
-            len,
-            how: CopyHow::Share,
-        };
-        let apart = len.next_multiple_of(PAGE);
-        self.carry_over(job, copying, apart, Answer::Done).await
-    }
-
-    async fn need_both(&self, job: &Job<'_>, from: Handle, to: Handle) -> Result<(), Stop> {
+        from: Handle,
+        to: Handle,
+    ) -> Result<(), Stop> {
         self.load(from).await?;
         self.load(to).await?;
         if from.volume != to.volume {
@@ -99,28 +65,21 @@ impl Inner {
         Ok(())
     }
 
-    /// Copies. `apart`: how far ranges of one file have to be from each other.
-    async fn carry_over(
-        &self,
-        job: &Job<'_>,
-        copying: Copying,
-        apart: u64,
-        answer: Answer,
-    ) -> Result<Answer, Stop> {
+    async fn carry_over(&self, job: &Job<'_>, copying: Copying) -> Result<Answer, Stop> {
         let Copying {
             from,
             at,
             to,
             offset,
             len,
-            ..
         } = copying;
         let range = Range { offset, len };
         let end = range.end().ok_or(Error::FileTooLarge)?;
+        let answer = Answer::Copied(len);
         if len == 0 {
             return self.finish(job, Draft::default(), answer).await;
         }
-        if from == to && offset.abs_diff(at) < apart {
+        if from == to && offset.abs_diff(at) < len {
             return Err(Error::Invalid.into());
         }
         let reserved = self.reserve_copy(&copying).await?;
@@ -132,14 +91,22 @@ impl Inner {
         self.with_live(to, |live| live.is_ragged = true);
         let copied = self.copy_parts(job, &copying).await;
         self.unreserve(to, reserved);
-        copied?;
         let now = self.now();
         let grow = |inode: &mut Inode| {
             let size = &mut inode.attributes.size;
             *size = (*size).max(end);
             inode.touch(now);
         };
-        self.keep(job, to, answer, grow).await
+        let kept = match copied {
+            Ok(()) => self.keep(job, to, answer, grow).await,
+            Err(stop) => Err(stop),
+        };
+        if matches!(kept, Err(Stop::Refused(_))) {
+            // Part of it is there: others have to hear of that, and nobody knows what it occupies.
+            let mut state = self.state.borrow_mut();
+            state.with_bytes(to, |live| live.cut_short(now));
+        }
+        kept
     }
 
     /// Sets aside what the target grows by at most: by what its holes take of the source's data.
@@ -217,7 +184,7 @@ impl Inner {
         let mark = mark_of(copying.to, &loaded);
         for target in pieces.iter().filter_map(|piece| piece.span) {
             let before = self.blocks.used(target.block).await?;
-            self.blocks.copy(source, target, mark, copying.how).await?;
+            self.blocks.copy(source, target, mark).await?;
             let after = self.blocks.used(target.block).await?;
             self.change_used(copying.to, after, before);
         }

@@ -7,9 +7,11 @@
 //! | `prepare` | what has to be durable before data moves: block numbers, marks |
 //! | `size` | cuts, holes, room |
 //! | `copy` | copies within the file layer |
+//! | `clone` | clones, which share blocks |
 
 pub(crate) use size::ROWS_A_STEP;
 
+mod clone;
 mod copy;
 mod map;
 mod prepare;

@@ -137,7 +137,8 @@ impl Inner {
         Ok(is_mapped.then_some(pieces))
     }
 
-    async fn next_block(&self) -> Result<BlockId, Error> {
+    /// A block that nobody has.
+    pub(super) async fn next_block(&self) -> Result<BlockId, Error> {
         loop {
             if let Some(block) = self.state.borrow_mut().blocks_ahead.pop_front() {
                 return Ok(block);

@@ -91,8 +91,13 @@ impl Inner {
             Request::Copy { from, to, .. } | Request::Clone { from, to, .. } => {
                 let mut both = alone(to);
                 both.push((Place::Map(*to), Mode::Exclusive));
+                // A clone is of one moment; while much is copied, writes of the source go on.
+                let of_source = match request {
+                    Request::Clone { .. } => Mode::Exclusive,
+                    _ => Mode::Data,
+                };
                 if from != to {
-                    both.push((Place::Object(*from), Mode::Data));
+                    both.push((Place::Object(*from), of_source));
                 }
                 both
             }

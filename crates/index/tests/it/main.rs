@@ -1,5 +1,6 @@
 //! The index over the model engine and the model file layer.
 
+mod clones;
 mod counts;
 mod crash;
 mod damage;
