@@ -1,5 +1,8 @@
 //! Data: ends, holes, room, copies.
 
+use std::future::poll_fn;
+use std::task::Poll;
+
 use files::{Answer, Caller, Error, Handle, Range, Request, SeekFor};
 
 use super::Fixture;
@@ -223,4 +226,104 @@ pub fn a_clone_is_apart_once_written(fixture: &Fixture) {
     assert_eq!(fixture.stat(b).size, 12_288 + 10_000 - 8192);
     assert_eq!(clone(a, 0, 4096, a, 4096), None);
     assert_eq!(all(fixture, a)[4096..8192], all(fixture, a)[..4096]);
+}
+
+/// Where a file has bytes, over 12 MiB of it.
+const PLACES: [u64; 3] = [0, (4 << 20) - 50, (8 << 20) - 50];
+
+fn mark(fixture: &Fixture, file: Handle, byte: u8) {
+    for at in PLACES {
+        fixture
+            .write(&ROOT, file, at, &[byte; 100])
+            .expect("a write");
+    }
+}
+
+/// Nobody sees a part of a clone, whenever its future is dropped, and a read beside it neither
+/// (RFC 7862, section 15.13).
+pub fn a_clone_is_all_or_nothing(fixture: &Fixture) {
+    let root = fixture.root();
+    let [from, to] = ["a", "b"].map(|name| fixture.file(&ROOT, root, name, 0o600));
+    mark(fixture, from, 7);
+    let caller = ROOT;
+    let request = || Request::Clone {
+        from,
+        range: Range { offset: 0, len: 0 },
+        to,
+        offset: 0,
+    };
+    for polls in 0..24 {
+        mark(fixture, to, 8);
+        let before = fixture.stat(to);
+        let mut seen = Vec::new();
+        let middle = Range {
+            offset: PLACES[1],
+            len: 100,
+        };
+        fixture.clock().advance();
+        fixture.run(async {
+            let mut call = fixture.fs().call(&caller, request());
+            let mut left = polls;
+            poll_fn(|context| {
+                if left == 0 || call.as_mut().poll(context).is_ready() {
+                    return Poll::Ready(());
+                }
+                left -= 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            drop(call);
+            let read = fixture.fs().read(&caller, to, middle, &mut seen);
+            read.await.expect("a read");
+        });
+        let is_one = |bytes: &[u8]| bytes.iter().all(|byte| *byte == bytes[0]);
+        assert!(is_one(&seen), "read after {polls} polls");
+        let found = PLACES.map(|at| fixture.read(&ROOT, to, at, 100).expect("a read").0);
+        assert!(
+            is_one(&found.concat()) && [7, 8].contains(&found[0][0]),
+            "dropped after {polls} polls"
+        );
+        let (after, is_done) = (fixture.stat(to), found[0][0] == 7);
+        assert_eq!(after.change > before.change, is_done, "after {polls} polls");
+        assert_eq!(after.mtime > before.mtime, is_done, "after {polls} polls");
+    }
+    assert_eq!(fixture.call(&ROOT, request()), Ok(Answer::Done));
+    assert!(all(fixture, to) == all(fixture, from));
+}
+
+/// A clone that is refused has changed nothing, and one that is not counts what the target has.
+pub fn a_clone_that_is_refused_changes_nothing(fixture: &Fixture) {
+    let root = Handle::root(Fixture::SMALL);
+    let [from, to] = ["a", "b"].map(|name| fixture.file(&ROOT, root, name, 0o600));
+    let page = vec![7; 64 << 10];
+    for at in 0..10 {
+        fixture
+            .write(&ROOT, from, at << 16, &page)
+            .expect("there is room");
+    }
+    fixture
+        .write(&ROOT, to, 5000, &[8; 9000])
+        .expect("there is room");
+    let (before, text) = (fixture.stat(to), all(fixture, to));
+    let clone = |len, offset| {
+        let request = Request::Clone {
+            from,
+            range: Range { offset: 0, len },
+            to,
+            offset,
+        };
+        fixture.call(&ROOT, request)
+    };
+    for offset in [0, 4096, 4 << 20] {
+        assert_eq!(clone(0, offset), Err(Error::QuotaExceeded));
+        let after = fixture.stat(to);
+        let of = |of: files::Attributes| (of.size, of.used, of.change, of.mtime, of.ctime);
+        assert_eq!(of(after), of(before), "to {offset}");
+        assert!(all(fixture, to) == text, "to {offset}");
+    }
+    assert_eq!(clone(256 << 10, 0), Ok(Answer::Done));
+    // What it shares counts for both files.
+    assert!(fixture.stat(to).used >= 256 << 10);
+    assert_eq!(clone(0, 4 << 20), Err(Error::QuotaExceeded));
 }

@@ -78,6 +78,8 @@ macro_rules! files_tests {
                 room_is_not_data
                 copies_are_reads_and_writes
                 a_clone_is_apart_once_written
+                a_clone_is_all_or_nothing
+                a_clone_that_is_refused_changes_nothing
             }
             holds {
                 an_open_file_outlives_its_name

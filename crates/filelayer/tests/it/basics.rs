@@ -282,3 +282,60 @@ fn what_is_not_a_block_is_refused() {
         unit.write(fid, BLOCK, b"", mark(1), stable).await.unwrap();
     });
 }
+
+#[test]
+fn clones_move_no_page_of_data_and_those_of_one_turn_share_a_frame() {
+    const BLOCKS: usize = 8;
+    let rig = Rig::new(7, SIZE);
+    let unit = rig.unit(without_cache());
+    let (device, disk) = (rig.device.clone(), rig.disk.clone());
+    let core = rig.core.handle();
+    let clones = rig.run(async move {
+        let sources = unit.allocate(BLOCKS).await.unwrap();
+        for fid in &sources {
+            let data = [7; 20 * PAGE];
+            // Unstable: with its clone it is durable.
+            unit.write(*fid, 0, &data, mark(1), Stability::Unstable)
+                .await
+                .unwrap();
+        }
+        let clones = unit.allocate(BLOCKS).await.unwrap();
+        let (reads, before) = (disk.counts().reads, device.totals());
+        let mut tasks = Vec::new();
+        for (fid, clone) in sources.iter().zip(&clones) {
+            let (unit, fid, clone) = (unit.clone(), *fid, *clone);
+            let task = async move { unit.clone_block(fid, clone, mark(1)).await };
+            tasks.push(core.spawn(task));
+        }
+        for task in tasks {
+            task.await.expect("no panic").expect("there is room");
+        }
+        let after = device.totals();
+        assert_eq!(disk.counts().reads, reads);
+        assert!(after.writes - before.writes <= 2, "{before:?} {after:?}");
+        // The frame's header, and a page of places and checksums for each.
+        let pages = (after.written_bytes - before.written_bytes) / PAGE as u64;
+        assert!(pages <= BLOCKS as u64 + 2, "{pages} pages");
+        for clone in &clones {
+            assert_eq!(unit.used(*clone), 20 * PAGE as u32);
+        }
+        let again = unit.clone_block(sources[0], clones[0], mark(1)).await;
+        assert!(matches!(again, Err(FileError::NotNew { .. })));
+        let itself = unit.clone_block(sources[0], sources[0], mark(1)).await;
+        assert!(matches!(itself, Err(FileError::NotNew { .. })));
+        for fid in sources {
+            unit.write(fid, 0, &[8; PAGE], mark(1), Stability::Unstable)
+                .await
+                .unwrap();
+        }
+        clones
+    });
+    let rig = rig.crashed(3);
+    let unit = rig.unit(options());
+    rig.run(async move {
+        for clone in clones {
+            assert!(read(&unit, clone, 0, 20 * PAGE).await == [7; 20 * PAGE]);
+        }
+        assert_eq!(unit.verify().await.unwrap().difference, None);
+    });
+}
