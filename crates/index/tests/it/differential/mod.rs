@@ -187,7 +187,7 @@ impl Both {
             (Kind::Exact, which) => which,
             (Kind::Crash, 85..) => 30,
             // What is not one transaction may be done in part, and a restart takes the spy away.
-            (Kind::Faulty, 73..79 | 99) => 30,
+            (Kind::Faulty, 73..76 | 99) => 30,
             (_, which) => which,
         };
         self.is_atomic = !matches!(which, 73..79);
@@ -287,10 +287,13 @@ impl Both {
             76..79 => {
                 let mut range = self.range();
                 let mut offset = self.size();
-                let clones = self.rng.bool();
+                // Of the two only a clone is one transaction.
+                let clones = self.kind == Kind::Faulty || self.rng.bool();
+                self.is_atomic = clones;
                 if clones {
                     (range.offset, offset) = (range.offset & !4095, offset & !4095);
-                    range.len = *self.rng.choice(&[0, 4096, 8192]).expect("some");
+                    let lens = [0, 4096, 8192, 4 << 20];
+                    range.len = *self.rng.choice(&lens).expect("some");
                 }
                 let request = |objects: &[Handle]| match clones {
                     true => Request::Clone {
