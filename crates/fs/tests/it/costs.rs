@@ -255,3 +255,42 @@ fn attributes_cost_the_core_three_system_calls() {
     // One that finds what was received, one that sends, and one that finds that it was sent.
     assert!(cost.system_calls <= 3 * MANY, "{cost:?}");
 }
+
+#[test]
+fn a_clone_is_two_commits_and_one_write_of_the_device() {
+    const ANONYMOUS: Stateid4 = Stateid4 {
+        seqid: 0,
+        other: [0; 12],
+    };
+    let mut pair = Pair::new(1 << 20);
+    pair.cost(async |client, _| open(client, "clone").await?.close().await);
+    let cost = pair.cost(async |client, file| {
+        let target = Files::new(client.clone()).find("/clone").await?;
+        let operations = [
+            NfsArgop4::Putfh(Putfh4Args {
+                object: Opaque(file.handle()),
+            }),
+            NfsArgop4::Savefh,
+            NfsArgop4::Putfh(Putfh4Args {
+                object: Opaque(&target.handle),
+            }),
+            NfsArgop4::Clone(Clone4Args {
+                cl_src_stateid: ANONYMOUS,
+                cl_dst_stateid: ANONYMOUS,
+                cl_src_offset: 0,
+                cl_dst_offset: 0,
+                cl_count: 0,
+            }),
+        ];
+        client.call(&operations).await?.ok()?;
+        Ok(())
+    });
+    // The new block's number, and the block in its place; what it shares.
+    assert_eq!((cost.commits, cost.writes), (2, 1), "{cost:?}");
+    assert_eq!((cost.reads, cost.flushes), (0, 0), "{cost:?}");
+    pair.cost(async |client, _| {
+        let clone = open(client, "clone").await?;
+        read_all(&clone).await?;
+        clone.close().await
+    });
+}

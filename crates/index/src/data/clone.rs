@@ -251,10 +251,12 @@ impl Inner {
         for piece in pieces {
             let there = span(at, at + piece.len);
             at += piece.len;
-            match piece.span {
-                Some(bytes) => plan.edges.push(Edge::Copy(bytes, there)),
-                None => plan.edges.push(Edge::Hole(there)),
-            }
+            let edge = match piece.span {
+                Some(bytes) => Some(Edge::Copy(bytes, there)),
+                // A new block is a hole already.
+                None => kept.map(|_| Edge::Hole(there)),
+            };
+            plan.edges.extend(edge);
         }
         Ok(())
     }
