@@ -19,7 +19,7 @@ use files::{Answer, Error, Handle, Range};
 
 use super::copy::{Source, Target};
 use super::map::place;
-use super::{holes, mark_of};
+use super::{Piece, holes, mark_of};
 use crate::blocks::{BLOCK_LEN, BlockId, Mark, Span};
 use crate::cache::MapRow;
 use crate::commit::Draft;
@@ -87,6 +87,50 @@ impl Plan {
     fn has_old(&self) -> bool {
         self.changed()
             .any(|(_, seen, ids)| has_any(&old_of(seen, ids)))
+    }
+
+    /// Says what is in a new block: in the bytes that the clone covers what the source has there, in the others what is
+    /// kept of the target.
+    fn fill(
+        &mut self,
+        new: BlockId,
+        (from, to): (u32, u32),
+        kept: Option<BlockId>,
+        pieces: &[Piece],
+    ) {
+        let span = |from: u32, to: u32| Span {
+            block: new,
+            from,
+            len: to - from,
+        };
+        let alike = match pieces {
+            [piece] => piece.span.filter(|span| span.from == from),
+            _ => None,
+        };
+        // What there is more of is shared: pages can only be shared at their own places.
+        let is_most = to - from >= BLOCK_LEN as u32 / 2;
+        if let Some(alike) = alike.filter(|_| is_most || kept.is_none()) {
+            self.shared.push((alike.block, new));
+            let rests = [span(0, from), span(to, BLOCK_LEN as u32)];
+            let rests = rests.into_iter().filter(|rest| rest.len > 0);
+            self.edges.extend(rests.map(|rest| match kept {
+                Some(block) => Edge::Copy(Span { block, ..rest }, rest),
+                None => Edge::Hole(rest),
+            }));
+            return;
+        }
+        self.shared.extend(kept.map(|block| (block, new)));
+        let mut at = from;
+        for piece in pieces {
+            let there = span(at, at + piece.len);
+            at += piece.len;
+            let edge = match piece.span {
+                Some(bytes) => Some(Edge::Copy(bytes, there)),
+                // A new block is a hole already.
+                None => kept.map(|_| Edge::Hole(there)),
+            };
+            self.edges.extend(edge);
+        }
     }
 }
 
@@ -224,40 +268,7 @@ impl Inner {
         }
         let new = self.next_block().await?;
         ids[index] = new.0;
-        let span = |from: u32, to: u32| Span {
-            block: new,
-            from,
-            len: to - from,
-        };
-        let alike = match pieces[..] {
-            [piece] => piece.span.filter(|span| span.from == covered_from),
-            _ => None,
-        };
-        // What there is more of is shared: pages can only be shared at their own places.
-        let is_most = covered_to - covered_from >= BLOCK_LEN as u32 / 2;
-        if let Some(alike) = alike.filter(|_| is_most || kept.is_none()) {
-            plan.shared.push((alike.block, new));
-            for (from, to) in [(0, covered_from), (covered_to, BLOCK_LEN as u32)] {
-                let rest = span(from, to);
-                plan.edges.extend((from < to).then(|| match kept {
-                    Some(block) => Edge::Copy(Span { block, ..rest }, rest),
-                    None => Edge::Hole(rest),
-                }));
-            }
-            return Ok(());
-        }
-        plan.shared.extend(kept.map(|block| (block, new)));
-        let mut at = covered_from;
-        for piece in pieces {
-            let there = span(at, at + piece.len);
-            at += piece.len;
-            let edge = match piece.span {
-                Some(bytes) => Some(Edge::Copy(bytes, there)),
-                // A new block is a hole already.
-                None => kept.map(|_| Edge::Hole(there)),
-            };
-            plan.edges.extend(edge);
-        }
+        plan.fill(new, (covered_from, covered_to), kept, &pieces);
         Ok(())
     }
 
