@@ -123,7 +123,10 @@ fn wanted(shape: Shape) -> [[Seen; 2]; 2] {
     })
 }
 
-fn parts(both: &[Seen; 2]) -> [(u64, &[(u64, Vec<u8>)]); 2] {
+/// How long a file is, and what is stored of it.
+type Parts<'a> = (u64, &'a [(u64, Vec<u8>)]);
+
+fn parts(both: &[Seen; 2]) -> [Parts<'_>; 2] {
     [&both[0], &both[1]].map(|seen| (seen.0.size, &seen.1[..]))
 }
 
