@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::Poll;
 
 use conformance::files::Clock;
+use files::{Answer, Caller, FileSystem as _, Handle, Name, Range, Request};
 use fs::{Figures, Local, LocalOptions};
 use nfs::client::{Client, ClientError, Files, OpenFile, OpenHow, Options as OfClient};
 use nfs::server::{Door, Export, Options, Squash};
@@ -122,6 +123,15 @@ impl Pair {
             flushes: device.flushes - was.device.flushes,
             commits: rows.committed - was.rows.committed,
             system_calls: calls - calls_before,
+        }
+    }
+
+    fn find(&mut self, name: &str) -> Handle {
+        let name = Name::new(name).expect("a name");
+        let request = Request::Lookup(Handle::root(Local::VOLUME), name);
+        match self.core.block_on(self.fs.call(&Caller::ROOT, request)) {
+            Ok(Answer::Found(handle, _)) => handle,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -254,4 +264,28 @@ fn attributes_cost_the_core_three_system_calls() {
     assert_eq!((cost.commits, cost.reads, cost.writes), (0, 0, 0));
     // One that finds what was received, one that sends, and one that finds that it was sent.
     assert!(cost.system_calls <= 3 * MANY, "{cost:?}");
+}
+
+#[test]
+fn a_clone_is_two_commits_and_one_write_of_the_device() {
+    let mut pair = Pair::new(1 << 20);
+    pair.cost(async |client, _| open(client, "clone").await?.close().await);
+    let [from, to] = ["file", "clone"].map(|name| pair.find(name));
+    let (before, _) = pair.counts();
+    let request = Request::Clone {
+        from,
+        range: Range { offset: 0, len: 0 },
+        to,
+        offset: 0,
+    };
+    // The client here speaks 4.1, which has no CLONE.
+    let caller = Caller::ROOT;
+    let call = pair.fs.call(&caller, request);
+    pair.core.block_on(call).expect("there is room");
+    let (after, _) = pair.counts();
+    // The new block's number, and the block in its place; what it shares.
+    assert_eq!(after.rows.committed - before.rows.committed, 2);
+    assert_eq!(after.device.writes - before.device.writes, 1);
+    assert_eq!(after.device.reads, before.device.reads);
+    assert_eq!(after.device.flushes, before.device.flushes);
 }
