@@ -1,6 +1,6 @@
 //! What the process's allocator does with memory that is given back.
 
-/// Bytes at the end of a heap that stay there when they are free.
+/// Bytes at each heap's end that stay there when they are free.
 #[cfg(target_env = "gnu")]
 const STAYS: libc::c_int = 256 << 20;
 /// Bytes by which a heap grows.
@@ -10,7 +10,9 @@ const GROWS: libc::c_int = 4 << 20;
 #[cfg(target_env = "gnu")]
 const MAPPED: libc::c_int = 32 << 20;
 
-/// Has the allocator keep freed memory for the next request, up to 256 MiB, instead of giving it to the system.
+/// Has the allocator keep freed memory for the next request instead of giving it to the system: up to 256 MiB at each
+/// heap's end (threads that allocate much have heaps of their own), and whatever lies before something that is in use.
+/// Allocations from 32 MiB on are given back one by one.
 ///
 /// A server takes and gives back buffers all the time. Where glibc unmaps each of them, or cuts its heap's end,
 /// every page of the next one is a fault and is cleared first: a quarter of a microsecond and more for each 4 KiB.
