@@ -25,7 +25,11 @@ const MODULES: [&str; 3] = ["virtio_pci", "virtio_net", "nfsv4"];
 /// The modules that a job loads by `load NAME`, with all that these need.
 const ON_DEMAND: [&str; 3] = ["virtio_blk", "ext4", "nfsd"];
 
-/// After how long an image is removed when another one is made.
+/// The files of an image.
+const KERNEL: &str = "vmlinuz";
+const ROOT: &str = "root.cpio.gz";
+
+/// How long after its last use an image is removed when another one is made.
 const OLD: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// What runs first: mounts, modules, the network, then the job. What the job said ends with its exit
@@ -64,9 +68,12 @@ pub fn missing() -> Option<&'static str> {
     lacks.map(|(_, package)| *package)
 }
 
-/// A kernel and a root directory for it.
+/// A kernel and a root directory for it: both in a directory that appears at once, so that they are always of one making.
+/// Modules of one kernel are of no use to another.
 #[derive(Clone, Debug)]
 pub struct Image {
+    /// Its time of change is when the image was last used.
+    place: PathBuf,
     pub(crate) kernel: PathBuf,
     /// The root directory as a compressed archive, which further ones can follow.
     pub(crate) root: PathBuf,
@@ -80,7 +87,7 @@ impl Image {
     /// A package is [`missing`], or one of the programs fails: what it said is in the message.
     pub fn open(directory: &Path) -> Result<Self> {
         let image = Self::at(directory, content());
-        if !image.is_there() {
+        if !image.begin_use()? {
             if let Some(package) = missing() {
                 bail!("a guest needs the package {package}: apt-get install {package}");
             }
@@ -90,32 +97,51 @@ impl Image {
         Ok(image)
     }
 
-    /// The kernel has the number of its root's content: modules of one kernel are of no use to another.
     fn at(directory: &Path, content: u64) -> Self {
+        let place = directory.join(format!("image-{content:016x}"));
         Self {
-            kernel: directory.join(format!("vmlinuz-{content:016x}")),
-            root: directory.join(format!("root-{content:016x}.cpio.gz")),
+            kernel: place.join(KERNEL),
+            root: place.join(ROOT),
+            place,
         }
     }
 
-    fn is_there(&self) -> bool {
-        self.root.exists() && self.kernel.exists()
+    /// Says that it is used from now on; false if it is not there.
+    fn begin_use(&self) -> Result<bool> {
+        let touched =
+            fs::File::open(&self.place).and_then(|place| place.set_modified(SystemTime::now()));
+        match touched {
+            Ok(()) if self.kernel.exists() && self.root.exists() => Ok(true),
+            // Removing it was interrupted.
+            Ok(()) => {
+                fs::remove_dir_all(&self.place)?;
+                Ok(false)
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error).with_context(|| self.place.display().to_string()),
+        }
     }
 
-    /// Removes images that were made long ago: those of other branches, which somebody may be booting, are young.
+    /// Removes images that nobody has used for long: those of other branches, which somebody may be booting, are young.
     fn sweep(&self, directory: &Path, now: SystemTime) -> Result<()> {
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
             let name = name.to_string_lossy();
-            let is_image = name.starts_with("vmlinuz") || name.starts_with("root-");
-            if !is_image || path == self.kernel || path == self.root {
+            let is_image = name.starts_with("image-");
+            // What was there before images had directories.
+            let is_part = name.starts_with("vmlinuz") || name.starts_with("root-");
+            if !(is_image || is_part) || path == self.place {
                 continue;
             }
-            let made = fs::metadata(&path).and_then(|about| about.modified());
-            let age = made.ok().and_then(|made| now.duration_since(made).ok());
+            let used = fs::metadata(&path).and_then(|about| about.modified());
+            let age = used.ok().and_then(|used| now.duration_since(used).ok());
             if age.is_some_and(|age| age > OLD) {
-                match fs::remove_file(&path) {
+                let removed = match is_image {
+                    true => fs::remove_dir_all(&path),
+                    false => fs::remove_file(&path),
+                };
+                match removed {
                     Err(error) if error.kind() != ErrorKind::NotFound => return Err(error.into()),
                     // Or somebody else has removed it.
                     _ => {}
@@ -125,8 +151,7 @@ impl Image {
         Ok(())
     }
 
-    /// Makes everything beside the place, and moves it there: the archive last, which says that all
-    /// is there.
+    /// Makes everything beside the place, and moves it there at once.
     fn make(&self, directory: &Path) -> Result<()> {
         fs::create_dir_all(directory)?;
         let scratch = tempfile::tempdir_in(directory)?;
@@ -142,14 +167,26 @@ impl Image {
         )?;
         let root = scratch.path().join("root");
         make_root(&root, &files, &release)?;
-        let archive = scratch.path().join("root.cpio.gz");
-        pack(&root, &archive)?;
+        let place = scratch.path().join("image");
+        fs::create_dir(&place)?;
+        pack(&root, &place.join(ROOT))?;
         let kernel = files.join(format!("boot/vmlinuz-{release}"));
-        // It was made now: the package's date is another.
-        fs::File::open(&kernel)?.set_modified(SystemTime::now())?;
-        fs::rename(kernel, &self.kernel)?;
-        fs::rename(archive, &self.root)?;
-        Ok(())
+        fs::rename(kernel, place.join(KERNEL))?;
+        self.appear(&place)
+    }
+
+    /// Moves what was made to its place; if somebody else has made it meanwhile, theirs stays, which may be in use.
+    fn appear(&self, made: &Path) -> Result<()> {
+        match fs::rename(made, &self.place) {
+            // File systems differ in what they call it.
+            Err(error)
+                if [ErrorKind::DirectoryNotEmpty, ErrorKind::AlreadyExists]
+                    .contains(&error.kind()) =>
+            {
+                Ok(())
+            }
+            moved => moved.with_context(|| self.place.display().to_string()),
+        }
     }
 }
 
@@ -309,27 +346,55 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_root_is_booted_by_the_kernel_of_its_modules_and_old_ones_go() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let write = |path: &Path| fs::write(path, "").expect("written");
-        let [old, young, own] = [1, 2, 3].map(|content| Image::at(dir.path(), content));
-        assert!(old.kernel != own.kernel && old.root != own.root);
-        for image in [&old, &young, &own] {
-            write(&image.root);
-            assert!(!image.is_there(), "it has no kernel");
-            write(&image.kernel);
-            assert!(image.is_there());
+    /// As if it was made.
+    fn made(directory: &Path, image: &Image, text: &str) {
+        let place = directory.join("made");
+        fs::create_dir(&place).expect("made");
+        for file in [KERNEL, ROOT] {
+            fs::write(place.join(file), text).expect("written");
         }
-        let other = dir.path().join("other");
-        write(&other);
+        image.appear(&place).expect("moved");
+        drop(fs::remove_dir_all(place));
+    }
+
+    #[test]
+    fn images_that_nobody_uses_go() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path();
+        let [old, used, young, own] = [1, 2, 3, 4].map(|content| Image::at(dir, content));
+        for image in [&old, &used, &young, &own] {
+            assert!(!image.begin_use().expect("looked for"), "it is not made");
+            made(dir, image, "");
+        }
+        let (part, other) = (dir.join("root-5.cpio.gz"), dir.join("other"));
+        for path in [&part, &other] {
+            fs::write(path, "").expect("written");
+        }
         let now = SystemTime::now();
-        for path in [&old.kernel, &old.root, &own.root, &other] {
-            let file = fs::File::options().write(true).open(path).expect("opened");
+        for path in [&old.place, &used.place, &own.place, &part, &other] {
+            let file = fs::File::open(path).expect("opened");
             file.set_modified(now - 2 * OLD).expect("set");
         }
-        own.sweep(dir.path(), now).expect("swept");
-        assert!(own.is_there() && young.is_there() && other.exists());
-        assert!(!old.kernel.exists() && !old.root.exists());
+        assert!(used.begin_use().expect("looked for"));
+        own.sweep(dir, now).expect("swept");
+        for image in [&used, &young, &own] {
+            assert!(image.kernel.exists() && image.root.exists());
+        }
+        assert!(!old.place.exists() && !part.exists() && other.exists());
+        fs::remove_file(&used.kernel).expect("removed");
+        assert!(!used.begin_use().expect("looked for"));
+        made(dir, &used, "");
+        assert!(used.begin_use().expect("looked for"));
+    }
+
+    #[test]
+    fn a_kernel_and_its_root_are_of_one_making() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let image = Image::at(dir.path(), 1);
+        for maker in ["first", "second"] {
+            made(dir.path(), &image, maker);
+            let read = |path: &Path| fs::read_to_string(path).expect("read");
+            assert_eq!([read(&image.kernel), read(&image.root)], ["first"; 2]);
+        }
     }
 }
