@@ -11,6 +11,7 @@
 //! | `programs` | other people's verbs programs on the software NIC |
 //! | `filesystem` | a file system in a directory, served over NFSv4 |
 //! | `stores` | stores in files and on drives |
+//! | `signals` | ending in order when a signal says so |
 //! | `outside` | what reads bytes from outside, for fuzz targets |
 //!
 //! This is the edge: here the NIC is chosen, and here clocks, random seeds and the environment are
@@ -27,6 +28,7 @@ pub mod measure;
 pub mod outside;
 mod programs;
 mod serve;
+mod signals;
 mod soak;
 mod stores;
 

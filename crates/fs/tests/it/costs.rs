@@ -178,7 +178,7 @@ async fn write(file: &OpenFile, page: u64) -> Result<(), ClientError> {
 
 async fn read_all(file: &OpenFile) -> Result<(), ClientError> {
     for page in 0..MANY {
-        let is_right = |bytes: &[u8]| {
+        let is_right = async |bytes: &[u8]| {
             assert_eq!(bytes, [page as u8; PAGE]);
             Ok::<(), ClientError>(())
         };

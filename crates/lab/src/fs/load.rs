@@ -222,7 +222,7 @@ pub(super) async fn prepare(
 pub(super) async fn fill(files: &Files, path: &str, bytes: u64) -> anyhow::Result<()> {
     let mut random = fastrand::Rng::with_seed(bytes);
     let mut left = bytes;
-    let written = files.write(path, 0o644, |piece: &mut Vec<u8>| {
+    let written = files.write(path, 0o644, async |piece: &mut Vec<u8>| {
         piece.resize(left.min(LARGE as u64) as usize, 0);
         random.fill(piece);
         left -= piece.len() as u64;
@@ -423,7 +423,7 @@ async fn close(file: Rc<OpenFile>) -> anyhow::Result<()> {
 }
 
 async fn read(file: &OpenFile, offset: u64, len: usize) -> Result<usize, ClientError> {
-    let took = |_: &[u8]| Ok::<(), ClientError>(());
+    let took = async |_: &[u8]| Ok::<(), ClientError>(());
     let (read, _) = file.read_at(offset, len as u32, took).await?;
     Ok(read as usize)
 }

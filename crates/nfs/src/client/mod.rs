@@ -17,5 +17,5 @@ mod session;
 
 pub use error::ClientError;
 pub use open::{OpenFile, OpenHow};
-pub use paths::{Entry, FileKind, Files, Found, Room};
+pub use paths::{Changes, Entry, FileKind, Files, Found, Room};
 pub use session::{Client, Options, Reply};

@@ -105,7 +105,7 @@ impl OpenFile {
         &self,
         offset: u64,
         count: u32,
-        take: impl FnOnce(&[u8]) -> Result<(), E>,
+        take: impl AsyncFnOnce(&[u8]) -> Result<(), E>,
     ) -> Result<(u64, bool), E> {
         let operations = [
             put_handle(&self.handle),
@@ -119,7 +119,7 @@ impl OpenFile {
         let Some(Ok(NfsResop4::Read(Ok(got)))) = reply.ok()?.results()?.last() else {
             return Err(ClientError::Unexpected.into());
         };
-        take(&got.data)?;
+        take(&got.data).await?;
         Ok((got.data.len() as u64, got.eof))
     }
 

@@ -51,6 +51,17 @@ pub struct Entry {
     pub found: Found,
 }
 
+/// What is changed of a file's attributes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes<'a> {
+    /// Its permission bits.
+    pub mode: Option<u32>,
+    /// Its owner, as [`Found`] has it. That may take set-id bits from the mode, also from one that is set with it.
+    pub owner: Option<&'a str>,
+    /// Its group, likewise.
+    pub group: Option<&'a str>,
+}
+
 /// A file system's room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Room {
@@ -195,7 +206,7 @@ impl Files {
     pub async fn read<E: From<ClientError>>(
         &self,
         path: &str,
-        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+        mut take: impl AsyncFnMut(&[u8]) -> Result<(), E>,
     ) -> Result<u64, E> {
         let opened = self.open(path, None).await?;
         let read = read_all(&opened, &mut take).await;
@@ -214,7 +225,7 @@ impl Files {
         &self,
         path: &str,
         mode: u32,
-        mut give: impl FnMut(&mut Vec<u8>) -> Result<(), E>,
+        mut give: impl AsyncFnMut(&mut Vec<u8>) -> Result<(), E>,
     ) -> Result<u64, E> {
         let opened = self.open(path, Some(mode)).await?;
         let written = write_all(&opened, &mut give).await;
@@ -222,6 +233,30 @@ impl Files {
         let len = written?;
         closed?;
         Ok(len)
+    }
+
+    /// Changes attributes of what a path leads to.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub async fn set(&self, path: &str, changes: &Changes<'_>) -> Result<(), ClientError> {
+        let Changes { mode, owner, group } = *changes;
+        let set = [
+            mode.map(Attribute::Mode),
+            owner.map(|owner| Attribute::Owner(Opaque(owner.as_bytes()))),
+            group.map(|group| Attribute::OwnerGroup(Opaque(group.as_bytes()))),
+        ];
+        let set: Vec<Attribute<'_>> = set.into_iter().flatten().collect();
+        let attributes = attributes(&set);
+        let mut operations = to(path);
+        operations.push(NfsArgop4::Setattr(Setattr4Args {
+            stateid: Stateid4 {
+                seqid: 0,
+                other: [0; 12],
+            },
+            obj_attributes: from_bytes(&attributes)?,
+        }));
+        self.client.call(&operations).await?.ok().map(drop)
     }
 
     /// Makes a directory.
@@ -284,7 +319,7 @@ impl Files {
 
 async fn read_all<E: From<ClientError>>(
     opened: &OpenFile,
-    take: &mut impl FnMut(&[u8]) -> Result<(), E>,
+    take: &mut impl AsyncFnMut(&[u8]) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut offset = 0;
     loop {
@@ -301,14 +336,14 @@ async fn read_all<E: From<ClientError>>(
 
 async fn write_all<E: From<ClientError>>(
     opened: &OpenFile,
-    give: &mut impl FnMut(&mut Vec<u8>) -> Result<(), E>,
+    give: &mut impl AsyncFnMut(&mut Vec<u8>) -> Result<(), E>,
 ) -> Result<u64, E> {
     let mut offset = 0;
     let mut piece = Vec::new();
     let mut verifier = None;
     loop {
         piece.clear();
-        give(&mut piece)?;
+        give(&mut piece).await?;
         if piece.is_empty() {
             break;
         }

@@ -36,6 +36,25 @@ pub(super) enum Passing {
     Busy,
 }
 
+/// What is said where it is not known.
+pub(super) const IN_DOUBT: &str = "it may have been carried out or not";
+
+/// Whether what was asked may have been carried out, for all that is known: no answer has come that says how it ended.
+pub(super) fn is_in_doubt(error: &anyhow::Error) -> bool {
+    match client_error(error) {
+        Some(ClientError::Status(status)) => matches!(
+            *status,
+            Nfsstat4::NFS4ERR_IO | Nfsstat4::NFS4ERR_SERVERFAULT
+        ),
+        Some(ClientError::Refused(_) | ClientError::Path(_)) | None => false,
+        Some(_) => true,
+    }
+}
+
+fn client_error(error: &anyhow::Error) -> Option<&ClientError> {
+    error.chain().find_map(|cause| cause.downcast_ref())
+}
+
 /// Why something is not tried again that might pass.
 #[derive(Debug)]
 pub(super) struct Final(pub(super) String);
@@ -52,10 +71,7 @@ impl Passing {
         if error.downcast_ref::<Final>().is_some() {
             return None;
         }
-        let error = error
-            .chain()
-            .find_map(|cause| cause.downcast_ref::<ClientError>())?;
-        match error {
+        match client_error(error)? {
             ClientError::Io(_) | ClientError::Ended => Some(Self::Away),
             ClientError::Lost => Some(Self::Lost),
             ClientError::Status(Nfsstat4::NFS4ERR_GRACE | Nfsstat4::NFS4ERR_DELAY) => {
@@ -273,5 +289,16 @@ mod tests {
         assert_eq!(Passing::of(&anyhow::anyhow!("a local file")), None);
         let last = error(ClientError::Ended).context(Final("no more".into()));
         assert_eq!(Passing::of(&last.context("/b")), None);
+        for unknown in [
+            ClientError::Ended,
+            ClientError::Silent,
+            ClientError::Unexpected,
+        ] {
+            assert!(is_in_doubt(&error(unknown)));
+        }
+        let of = |status| is_in_doubt(&error(ClientError::Status(status)));
+        assert!(of(Nfsstat4::NFS4ERR_IO) && !of(Nfsstat4::NFS4ERR_ACCESS));
+        assert!(!is_in_doubt(&error(ClientError::Path("/".into()))));
+        assert!(!is_in_doubt(&anyhow::anyhow!("a local file")));
     }
 }

@@ -1,20 +1,30 @@
 //! `vervain fs get`: a file of the server to a local one, or to standard output.
 
-use std::fs::{File, Permissions};
+use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind, Seek as _, Write};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use nfs::client::FileKind;
+use rustix::event::PollFlags;
 use rustix::fs::{PROC_SUPER_MAGIC, fstat, statfs};
 use tempfile::NamedTempFile;
 
 use super::again::{Final, Passing};
+use super::kept::narrowed;
+use super::pipe;
 use super::put::{GIVE_UP_MAX, NAME_PART};
 use super::remote::{Asked, Repeat, kind, with_files};
-use super::signals::{self, INTERRUPTED};
 use crate::cli::FsGet;
+use crate::signals::{self, INTERRUPTED};
+
+/// The mode of a file that is not there yet, but for what umask takes from it.
+const NEW_MODE: u32 = 0o666;
+
+/// The mode of one that replaces another, until it is whole.
+const PRIVATE_MODE: u32 = 0o600;
 
 /// Links that are followed one after the other, as Linux follows them.
 const LINKS_MAX: u32 = 40;
@@ -50,12 +60,16 @@ pub(super) fn run(flags: &FsGet) -> anyhow::Result<()> {
 }
 
 async fn read(asked: &Asked<'_>, from: &str, local: &mut Local) -> anyhow::Result<()> {
-    let read = asked.files.read::<anyhow::Error>(from, |bytes| {
-        if asked.stop.is_triggered() {
-            bail!(INTERRUPTED);
-        }
+    let read = asked.files.read::<anyhow::Error>(from, async |bytes| {
         asked.patience.goes_on();
-        local.write(bytes)
+        for part in bytes.chunks(local.at_once()) {
+            pipe::ready(asked.core, local.fd(), PollFlags::OUT, asked.stop).await?;
+            if asked.stop.is_triggered() {
+                bail!(INTERRUPTED);
+            }
+            local.write(part)?;
+        }
+        Ok(())
     });
     read.await.map(drop)
 }
@@ -67,17 +81,17 @@ struct Local {
 }
 
 enum To {
-    Output(bench::print::Output),
+    Output(bench::print::Output, io::Stdout),
     /// A device or a pipe: it is written to as it is.
     Special(File),
-    /// A file, under a name of its own until it is whole.
-    File(NamedTempFile, PathBuf),
+    /// A file, under a name of its own until it is whole, and what it replaces then.
+    File(NamedTempFile, PathBuf, Option<Metadata>),
 }
 
 impl Local {
     fn open(to: Option<&Path>) -> anyhow::Result<Self> {
         let to = match to {
-            None => To::Output(bench::print::output()),
+            None => To::output(),
             Some(to) => To::open(to).with_context(|| to.display().to_string())?,
         };
         Ok(Self { to, written: 0 })
@@ -88,19 +102,35 @@ impl Local {
     }
 
     fn begin(&mut self) -> anyhow::Result<()> {
-        if let To::File(file, to) = &mut self.to {
+        if let To::File(file, to, _) = &mut self.to {
             let emptied = file.as_file().set_len(0).and_then(|()| file.rewind());
             emptied.with_context(|| to.display().to_string())?;
         }
         Ok(())
     }
 
+    fn fd(&self) -> BorrowedFd<'_> {
+        match &self.to {
+            To::Output(_, out) => out.as_fd(),
+            To::Special(file) => file.as_fd(),
+            To::File(file, ..) => file.as_file().as_fd(),
+        }
+    }
+
+    /// Bytes that are written at once: to what may be a pipe only as many as it has room for.
+    const fn at_once(&self) -> usize {
+        match self.to {
+            To::File(..) => usize::MAX,
+            _ => pipe::AT_ONCE,
+        }
+    }
+
     fn write(&mut self, bytes: &[u8]) -> anyhow::Result<()> {
         self.written += bytes.len() as u64;
         match &mut self.to {
-            To::Output(out) => out.write_all(bytes)?,
+            To::Output(out, _) => out.write_all(bytes)?,
             To::Special(file) => file.write_all(bytes)?,
-            To::File(file, to) => {
+            To::File(file, to, _) => {
                 let written = file.write_all(bytes);
                 written.with_context(|| to.display().to_string())?;
             }
@@ -110,9 +140,11 @@ impl Local {
 
     fn end(self) -> anyhow::Result<()> {
         match self.to {
-            To::Output(mut out) => out.flush()?,
+            To::Output(mut out, _) => out.flush()?,
             To::Special(mut file) => file.flush()?,
-            To::File(file, to) => {
+            To::File(file, to, old) => {
+                let kept = old.map_or(Ok(()), |old| keep(file.as_file(), &old));
+                kept.with_context(|| to.display().to_string())?;
                 let named = file.persist(&to).map_err(|error| error.error);
                 named.with_context(|| to.display().to_string())?;
             }
@@ -122,6 +154,10 @@ impl Local {
 }
 
 impl To {
+    fn output() -> Self {
+        Self::Output(bench::print::output(), io::stdout())
+    }
+
     fn open(to: &Path) -> io::Result<Self> {
         let to = follow(to)?;
         let about = match std::fs::metadata(&to) {
@@ -134,18 +170,16 @@ impl To {
             (about.dev(), about.ino()) == (output.st_dev, output.st_ino)
         };
         if to.is_symlink() && about.as_ref().is_some_and(is_output) {
-            return Ok(Self::Output(bench::print::output()));
+            return Ok(Self::output());
         }
-        let mode = match about {
-            // What a descriptor has already stays, also of a file.
-            Some(about) if to.is_symlink() || !about.is_file() => {
-                let mut how = File::options();
-                let how = how.write(true).append(about.is_file());
-                return how.open(&to).map(Self::Special);
-            }
-            Some(about) => Some(about.mode() & 0o7777),
-            None => None,
-        };
+        // What a descriptor has already stays, also of a file.
+        if let Some(about) = &about
+            && (to.is_symlink() || !about.is_file())
+        {
+            let mut how = File::options();
+            let how = how.write(true).append(about.is_file());
+            return how.open(&to).map(Self::Special);
+        }
         let name = to.file_name().ok_or(ErrorKind::IsADirectory)?;
         let name = name.to_string_lossy();
         let name = &name[..name.floor_char_boundary(NAME_PART)];
@@ -153,17 +187,34 @@ impl To {
             Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
+        let mode = about.as_ref().map_or(NEW_MODE, |_| PRIVATE_MODE);
         let file = tempfile::Builder::new()
             .prefix(&format!(".{name}.vervain-"))
             .rand_bytes(16)
-            .permissions(Permissions::from_mode(mode.unwrap_or(0o666)))
+            .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)?;
-        if let Some(mode) = mode {
-            file.as_file()
-                .set_permissions(Permissions::from_mode(mode))?;
-        }
-        Ok(Self::File(file, to))
+        Ok(Self::File(file, to, about))
     }
+}
+
+/// Gives a file the owner, the group and the mode of the one that it replaces, as far as the system lets.
+fn keep(file: &File, old: &Metadata) -> io::Result<()> {
+    let is_set = |uid, gid| match fchown(file, uid, gid) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
+        Err(error) => Err(error),
+    };
+    let new = file.metadata()?;
+    let (mut owner, mut group) = (old.uid() == new.uid(), old.gid() == new.gid());
+    if !owner {
+        owner = is_set(Some(old.uid()), Some(old.gid()))?;
+        group |= owner;
+    }
+    if !group {
+        group = is_set(None, Some(old.gid()))?;
+    }
+    let mode = narrowed(old.mode() & 0o7777, owner, group);
+    file.set_permissions(Permissions::from_mode(mode))
 }
 
 /// Where links lead, also to what is not there; a link of `/proc` is a descriptor, and stays.
@@ -259,6 +310,25 @@ mod tests {
         assert_eq!(std::fs::read(&log).expect("read"), b"before and after");
         assert!(link.is_symlink());
         assert_eq!(names(), 2);
+    }
+
+    #[test]
+    fn a_file_keeps_its_owner_if_that_can_be() {
+        let (dir, _) = place();
+        let to = dir.path().join("to");
+        std::fs::write(&to, "before").expect("written");
+        // Only root gives files away; others find that theirs stay theirs.
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&to, Some(1234), Some(1235)).expect("set");
+        }
+        std::fs::set_permissions(&to, Permissions::from_mode(0o4640)).expect("set");
+        let rights = || {
+            let about = std::fs::metadata(&to).expect("it is there");
+            (about.uid(), about.gid(), about.mode() & 0o7777)
+        };
+        let before = rights();
+        get(&to, b"new");
+        assert_eq!(rights(), before);
     }
 
     #[test]

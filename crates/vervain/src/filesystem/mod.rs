@@ -10,7 +10,8 @@
 //! | `volumes` | volumes and quotas |
 //! | `check` | what is damaged in one that is not served |
 //! | `remote`, `put`, `get` | files of a served one, without a mount |
-//! | `again`, `signals` | trying again; ending in order |
+//! | `again`, `pipe` | trying again; what comes from a pipe or goes into one |
+//! | `kept` | what stays of a file that another one replaces |
 //! | `place` | its directory: who has it open, when it was last used |
 
 mod again;
@@ -18,12 +19,13 @@ mod ask;
 mod check;
 mod control;
 mod get;
+mod kept;
 mod notify;
+mod pipe;
 mod place;
 mod put;
 mod remote;
 mod serve;
-mod signals;
 mod status;
 mod top;
 mod volumes;
@@ -31,9 +33,8 @@ mod volumes;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::Context as _;
 use files::Timestamp;
-use fs::{Local, LocalFormat};
+use fs::{Local, LocalError, LocalFormat};
 use serde_json::json;
 
 use crate::cli::{FsData, FsFlags, FsWhat, show_size};
@@ -76,7 +77,8 @@ fn clock() -> Rc<dyn Fn() -> Timestamp> {
 fn format(data: &FsData, as_json: bool) -> anyhow::Result<()> {
     let mut core = rt::Core::new(rt::Config::default())?;
     let handle = core.handle();
-    core.block_on(make(&handle, data))?;
+    let made = core.block_on(make(&handle, data));
+    made.map_err(|error| cannot_make(data, error))?;
     if as_json {
         println!("{}", json!({ "data": data.data, "bytes": data.size }));
     } else {
@@ -89,16 +91,20 @@ fn format(data: &FsData, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn make(core: &rt::Handle, data: &FsData) -> anyhow::Result<()> {
+async fn make(core: &rt::Handle, data: &FsData) -> Result<(), LocalError> {
     let format = LocalFormat::new(data.size as u64, fastrand::u64(..), now());
-    let made = Local::format(core, &data.data, &format).await;
-    let hint = match &made {
-        Err(error) if error.is_of_size() => " (`--size` takes another size)",
-        _ => "",
+    Local::format(core, &data.data, &format).await
+}
+
+/// Why a file system cannot be made, and what may help.
+fn cannot_make(data: &FsData, error: LocalError) -> anyhow::Error {
+    let hint = match error.is_of_size() {
+        true => " (`--size` takes another size)",
+        false => "",
     };
-    let made = made.map_err(|error| place::explain(&data.data, error));
-    made.with_context(|| {
-        let (dir, size) = (data.data.display(), show_size(data.size));
-        format!("cannot make a file system of {size} in {dir}{hint}")
-    })
+    let error = place::explain(&data.data, error);
+    let what = format!("make a file system of {} in", show_size(data.size));
+    let what = place::cannot(&what, &data.data, &error);
+    let what = what.trim_end_matches(" in");
+    error.context(format!("{what}{hint}"))
 }

@@ -30,16 +30,15 @@ impl SocketPath {
     }
 }
 
-/// An error of a directory, with the process that has it open if that is what is wrong.
+/// An error of a directory; if that is what is wrong, it says which process has it open, in place of which part of it.
 pub(super) fn explain(data: &Path, error: fs::LocalError) -> anyhow::Error {
-    let text = error.to_string();
-    let error = anyhow::Error::new(error);
-    if !text.contains("in use") {
-        return error;
-    }
-    match holder(&data.join("rows")) {
-        Some(pid) => error.context(format!("{} is in use by process {pid}", data.display())),
-        None => error,
+    let is_in_use = error.to_string().contains("in use");
+    // Of a process that has gone the kernel may end a write, when this one has the rest already.
+    let holders = ["rows", "data"].into_iter();
+    let mut holders = holders.filter_map(|part| holder(&data.join(part)));
+    match holders.find(|pid| is_in_use && *pid != std::process::id()) {
+        Some(pid) => anyhow::anyhow!("{} is in use by process {pid}", data.display()),
+        None => error.into(),
     }
 }
 

@@ -7,16 +7,18 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use nfs::client::{ClientError, FileKind, Files};
+use nfs::client::{Changes, ClientError, FileKind, Files, Found};
 use nfs::wire::Nfsstat4;
 use rt::threads::Shutdown;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use serde_json::json;
 
-use super::again::{Final, Passing};
+use super::again::{Final, IN_DOUBT, Passing, is_in_doubt};
+use super::kept::narrowed;
+use super::pipe;
 use super::remote::{Asked, Repeat, parts, with_files};
-use super::signals::{self, INTERRUPTED};
 use crate::cli::{FsPut, show_size};
+use crate::signals::{self, INTERRUPTED};
 
 /// Bytes that are read of a local file at once.
 const PIECE: usize = 1 << 20;
@@ -29,6 +31,10 @@ pub(super) const GIVE_UP_MAX: Duration = Duration::from_secs(5);
 
 /// The mode of a file that is not there yet.
 const NEW_MODE: u32 = 0o644;
+
+/// The mode of one that replaces another, until it is whole: nobody else may read what the other's group might not, and
+/// its own user may open it again, whatever the other's mode.
+const PRIVATE_MODE: u32 = 0o600;
 
 /// Writes a local file, or standard input, to the server.
 pub(super) fn run(flags: &FsPut, as_json: bool) -> anyhow::Result<()> {
@@ -46,12 +52,21 @@ pub(super) fn run(flags: &FsPut, as_json: bool) -> anyhow::Result<()> {
     let done = with_files(&flags.server, Repeat::Safe, &stop, async |asked| {
         put.attempt(asked).await
     });
-    if let Some(Target { aside, .. }) = put.target.as_ref().filter(|_| put.is_left) {
-        tracing::warn!("{aside} is left, and can be removed");
-    }
-    let (path, bytes) = match (done, put.given_up) {
-        (Err(_), Some(first)) => return Err(first),
-        (done, _) => done?,
+    let done = match (done, put.given_up.take()) {
+        (Err(_), Some(first)) => Err(first),
+        (done, _) => done,
+    };
+    let (path, bytes) = match (done, &put.target) {
+        (Err(error), Some(Target { aside, .. })) if put.is_in_doubt() => {
+            let what = format!("{IN_DOUBT} (it was not if {aside} is there, which can be removed)");
+            return Err(error.context(what));
+        }
+        (done, target) => {
+            if let Some(Target { aside, .. }) = target.as_ref().filter(|_| put.is_left) {
+                tracing::warn!("{aside} is left, and can be removed");
+            }
+            done?
+        }
     };
     let mut out = bench::print::output();
     if as_json {
@@ -83,18 +98,24 @@ struct Put<'a> {
 struct Target {
     path: String,
     aside: String,
-    mode: u32,
+    /// The file that is there.
+    old: Option<Found>,
 }
 
 struct Whole {
     bytes: u64,
-    /// Tells it from others under its new name.
+    /// Tells it from others under its new name. It is known when all is done but the rename.
     handle: Option<Vec<u8>>,
     /// Its rename was asked for, and not answered.
     is_asked: bool,
 }
 
 impl Put<'_> {
+    /// Whether nobody knows whether it has its name.
+    fn is_in_doubt(&self) -> bool {
+        self.whole.as_ref().is_some_and(|whole| whole.is_asked)
+    }
+
     async fn attempt(&mut self, asked: &Asked<'_>) -> anyhow::Result<(String, u64)> {
         let error = match self.given_up.take() {
             Some(first) => first,
@@ -111,7 +132,7 @@ impl Put<'_> {
             Some(Passing::Busy) if self.whole.is_some() => return Err(error),
             Some(Passing::Busy) if may_again => {
                 // This may be the last attempt. The file is the next one's if it cannot be removed.
-                if let Err(error) = self.remove(&asked.files).await {
+                if let Err(error) = self.take_back(&asked.files).await {
                     tracing::debug!(%error, "it is removed later");
                 }
                 return Err(error);
@@ -125,8 +146,9 @@ impl Put<'_> {
             ))),
             None => error,
         };
-        match self.remove(&asked.files).await {
-            Ok(()) => Err(error),
+        match self.take_back(&asked.files).await {
+            Ok(None) => Err(error),
+            Ok(Some(done)) => Ok(done),
             // Once more, when the server is there again, to remove it.
             Err(away) => {
                 self.given_up = Some(error);
@@ -154,6 +176,7 @@ impl Put<'_> {
         }
         let bytes = self.name(asked, &target).await;
         let bytes = bytes.with_context(|| target.path.clone())?;
+        self.is_left = false;
         Ok((target.path, bytes))
     }
 
@@ -162,34 +185,34 @@ impl Put<'_> {
         let to = &self.flags.to;
         let mut path = to.clone();
         let mut found = look(files, &path).await?;
-        if found == Some((FileKind::Directory, 0)) {
+        let is_directory = |found: &Found| found.kind == FileKind::Directory;
+        if found.as_ref().is_some_and(is_directory) {
             let name = self.flags.from.file_name();
             let name = name.filter(|name| *name != "-");
             let name = name.context("standard input has no name: give it one")?;
             path = format!("{}/{}", to.trim_end_matches('/'), name.to_string_lossy());
             found = look(files, &path).await?;
         }
-        let mode = match found {
-            Some((FileKind::Other, _)) => bail!("{path} is no file, and is not replaced by one"),
-            Some((FileKind::File, mode)) => mode,
-            // The rename says what is wrong with a directory.
-            _ => NEW_MODE,
-        };
+        if found.as_ref().map(|found| found.kind) == Some(FileKind::Other) {
+            bail!("{path} is no file, and is not replaced by one");
+        }
+        // The rename says what is wrong with a directory.
+        let old = found.filter(|found| found.kind == FileKind::File);
         let (directory, name) = parts(&path);
         let name = &name[..name.floor_char_boundary(NAME_PART)];
         let aside = format!("{directory}.{name}.vervain-{:016x}", self.random);
-        Ok(Target { path, aside, mode })
+        Ok(Target { path, aside, old })
     }
 
     /// Writes all of it, durably, under the other name.
     async fn write(&mut self, asked: &Asked<'_>, target: &Target) -> anyhow::Result<u64> {
-        let Target { aside, mode, .. } = target;
+        let mode = target.old.as_ref().map_or(NEW_MODE, |_| PRIVATE_MODE);
         self.source.begin()?;
         self.is_left = true;
-        let source = &mut self.source;
-        let written = asked.files.write::<anyhow::Error>(aside, *mode, |piece| {
+        let (files, source) = (&asked.files, &mut self.source);
+        let written = files.write::<anyhow::Error>(&target.aside, mode, async |piece| {
             asked.patience.goes_on();
-            source.read(piece, asked.stop)
+            source.read(piece, asked.core, asked.stop).await
         });
         written.await
     }
@@ -200,18 +223,20 @@ impl Put<'_> {
         let handle = match &whole.handle {
             Some(handle) => handle.clone(),
             None => {
-                let found = asked.files.find(&target.aside).await?;
-                whole.handle.insert(found.handle).clone()
+                let new = asked.files.find(&target.aside).await?;
+                if let Some(old) = &target.old {
+                    keep(&asked.files, &target.aside, &new, old).await?;
+                }
+                whole.handle.insert(new.handle).clone()
             }
         };
         loop {
             let was_asked = std::mem::replace(&mut whole.is_asked, true);
             let error = match asked.files.rename(&target.aside, &target.path).await {
                 Ok(()) => break,
+                // The answer of before was lost, if it has the name.
                 Err(ClientError::Status(Nfsstat4::NFS4ERR_NOENT)) if was_asked => {
-                    // The answer of before was lost, if it has the name.
-                    let found = asked.files.find(&target.path).await?;
-                    if found.handle == handle {
+                    if has_name(&asked.files, target, &handle).await? {
                         break;
                     }
                     ClientError::Status(Nfsstat4::NFS4ERR_NOENT)
@@ -219,6 +244,8 @@ impl Put<'_> {
                 Err(error) => error,
             };
             let error = anyhow::Error::new(error);
+            // What the server says of this request, it says of one before as well only if that was answered.
+            whole.is_asked = was_asked || is_in_doubt(&error);
             if Passing::of(&error) != Some(Passing::Busy) {
                 return Err(error);
             }
@@ -227,30 +254,78 @@ impl Put<'_> {
                 None => return Err(error.context(Final("it is not replaced".into()))),
             }
         }
-        self.is_left = false;
         Ok(whole.bytes)
     }
 
-    /// Removes what was written so far.
-    async fn remove(&mut self, files: &Files) -> Result<(), ClientError> {
+    /// Removes what was written so far; or finds that it has got its name, by a rename that was not answered. What is
+    /// removed does not get it later either, if the server is only slow.
+    async fn take_back(&mut self, files: &Files) -> Result<Option<(String, u64)>, ClientError> {
         let Some(target) = self.target.as_ref().filter(|_| self.is_left) else {
-            return Ok(());
+            return Ok(None);
         };
+        let mut done = None;
         match files.remove(&target.aside).await {
-            Ok(()) | Err(ClientError::Status(Nfsstat4::NFS4ERR_NOENT)) => {
-                self.is_left = false;
-                Ok(())
+            Ok(()) => {
+                if let Some(whole) = &mut self.whole {
+                    whole.is_asked = false;
+                }
             }
-            Err(error) => Err(error),
+            Err(ClientError::Status(Nfsstat4::NFS4ERR_NOENT)) => {
+                if let Some(whole) = self.whole.as_ref().filter(|whole| whole.is_asked)
+                    && let Some(handle) = &whole.handle
+                    && has_name(files, target, handle).await?
+                {
+                    done = Some((target.path.clone(), whole.bytes));
+                }
+            }
+            Err(error) => return Err(error),
         }
+        self.is_left = false;
+        Ok(done)
     }
 }
 
-/// What has a path, and a file's mode.
-async fn look(files: &Files, path: &str) -> anyhow::Result<Option<(FileKind, u32)>> {
+/// Whether what was written has its name.
+async fn has_name(files: &Files, target: &Target, handle: &[u8]) -> Result<bool, ClientError> {
+    match files.find(&target.path).await {
+        Ok(found) => Ok(found.handle == handle),
+        Err(ClientError::Status(Nfsstat4::NFS4ERR_NOENT)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Gives a file the owner, the group and the mode of the one that it replaces, in this order, as far as the server lets.
+async fn keep(files: &Files, path: &str, new: &Found, old: &Found) -> Result<(), ClientError> {
+    let is_set = async |owner: Option<&str>, group: Option<&str>| {
+        let mode = None;
+        match files.set(path, &Changes { mode, owner, group }).await {
+            Ok(()) => Ok(true),
+            Err(ClientError::Status(
+                Nfsstat4::NFS4ERR_PERM | Nfsstat4::NFS4ERR_ACCESS | Nfsstat4::NFS4ERR_BADOWNER,
+            )) => Ok(false),
+            Err(error) => Err(error),
+        }
+    };
+    let (mut owner, mut group) = (old.owner == new.owner, old.group == new.group);
+    if !owner {
+        owner = is_set(Some(&old.owner), Some(&old.group)).await?;
+        group |= owner;
+    }
+    if !group {
+        group = is_set(None, Some(&old.group)).await?;
+    }
+    let mode = Some(narrowed(old.mode, owner, group));
+    let changes = Changes {
+        mode,
+        ..Changes::default()
+    };
+    files.set(path, &changes).await
+}
+
+/// What has a path.
+async fn look(files: &Files, path: &str) -> anyhow::Result<Option<Found>> {
     match files.find(path).await {
-        Ok(found) if found.kind == FileKind::File => Ok(Some((found.kind, found.mode))),
-        Ok(found) => Ok(Some((found.kind, 0))),
+        Ok(found) => Ok(Some(found)),
         Err(ClientError::Status(Nfsstat4::NFS4ERR_NOENT)) => Ok(None),
         Err(error) => Err(error).with_context(|| path.to_string()),
     }
@@ -304,12 +379,16 @@ impl Source {
     }
 
     /// Reads a piece, or less at the end.
-    fn read(&mut self, piece: &mut Vec<u8>, stop: &Shutdown) -> anyhow::Result<()> {
+    async fn read(
+        &mut self,
+        piece: &mut Vec<u8>,
+        core: &rt::Handle,
+        stop: &Shutdown,
+    ) -> anyhow::Result<()> {
         self.is_taken = true;
         while piece.len() < PIECE {
-            if self.start.is_none() {
-                self.wait(stop)?;
-            }
+            let ready = pipe::ready(core, &self.file, PollFlags::IN, stop).await;
+            ready.with_context(|| self.name.clone())?;
             if stop.is_triggered() {
                 bail!(INTERRUPTED);
             }
@@ -326,23 +405,6 @@ impl Source {
         }
         Ok(())
     }
-
-    /// Waits until there is something to read, or its end. A read would not end by a signal.
-    fn wait(&self, stop: &Shutdown) -> anyhow::Result<()> {
-        const LOOK_EVERY: Timespec = Timespec {
-            tv_sec: 0,
-            tv_nsec: 100_000_000,
-        };
-        while !stop.is_triggered() {
-            let mut polled = [PollFd::new(&self.file, PollFlags::IN)];
-            match poll(&mut polled, Some(&LOOK_EVERY)) {
-                Ok(0) | Err(rustix::io::Errno::INTR) => {}
-                Ok(_) => return Ok(()),
-                Err(error) => return Err(error).with_context(|| self.name.clone()),
-            }
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]
@@ -352,17 +414,20 @@ mod tests {
     #[test]
     fn a_file_is_read_again_and_a_pipe_is_not() {
         let stop = Shutdown::new();
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let handle = core.handle();
+        let mut read = |source: &mut Source| {
+            let mut piece = Vec::new();
+            let read = core.block_on(source.read(&mut piece, &handle, &stop));
+            read.map(|()| piece)
+        };
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("file");
         std::fs::write(&path, vec![7; PIECE + 5]).expect("written");
         let mut source = Source::open(&path).expect("it is there");
         for _ in 0..2 {
             source.begin().expect("sought");
-            let lens = [(); 3].map(|()| {
-                let mut piece = Vec::new();
-                source.read(&mut piece, &stop).expect("read");
-                piece.len()
-            });
+            let lens = [(); 3].map(|()| read(&mut source).expect("read").len());
             assert_eq!(lens, [PIECE, 5, 0]);
             assert!(source.can_begin_anew());
         }
@@ -377,11 +442,10 @@ mod tests {
         assert!(source.can_begin_anew());
         to.write_all(b"abc").expect("written");
         drop(to);
-        let mut piece = Vec::new();
-        source.read(&mut piece, &stop).expect("read");
+        let piece = read(&mut source).expect("read");
         assert_eq!((&*piece, source.can_begin_anew()), (&b"abc"[..], false));
         stop.trigger();
-        let stopped = source.read(&mut piece, &stop).expect_err("a signal");
+        let stopped = read(&mut source).expect_err("a signal");
         assert_eq!(stopped.to_string(), INTERRUPTED);
     }
 }

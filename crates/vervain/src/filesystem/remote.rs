@@ -13,9 +13,9 @@ use rt::net::Addr;
 use rt::threads::Shutdown;
 use serde_json::{Value, json};
 
-use super::again::{Passing, Patience};
-use super::signals::INTERRUPTED;
+use super::again::{IN_DOUBT, Passing, Patience, is_in_doubt};
 use crate::cli::{FsPaths, FsServer, FsSome, show_size};
+use crate::signals::INTERRUPTED;
 
 /// Whether something may be done once more when it is not known whether it was carried out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub(super) enum Repeat {
 
 /// Files of a server, while its connection lasts.
 pub(super) struct Asked<'a> {
-    core: &'a rt::Handle,
+    pub(super) core: &'a rt::Handle,
     pub(super) files: Files,
     pub(super) patience: &'a Patience,
     pub(super) stop: &'a Shutdown,
@@ -60,31 +60,40 @@ pub(super) fn with_files<T>(
                         patience: &patience,
                         stop,
                     };
+                    let keeping = handle.spawn(keep(client.clone()));
                     let done = work(&asked).await;
+                    keeping.abort();
                     // What was asked for is done; the server would find out by itself.
                     if let Err(error) = client.close().await {
                         tracing::debug!(%error, "the session was not ended");
                     }
                     match done {
                         Ok(done) => return Ok(done),
-                        Err(error) => (Passing::of(&error), error, repeat),
+                        Err(error) => (error, repeat),
                     }
                 }
                 // Nothing was asked yet.
-                Err(error) => (Passing::of(&error), error, Repeat::Safe),
+                Err(error) => (error, Repeat::Safe),
             };
-            let (Some(why), error, repeat) = failed else {
-                return Err(failed.1);
-            };
-            if why == Passing::Away && repeat == Repeat::Unsafe {
-                return Err(error.context("it may have been carried out or not"));
+            let (error, repeat) = failed;
+            if repeat == Repeat::Unsafe && is_in_doubt(&error) {
+                return Err(error.context(IN_DOUBT));
             }
+            let Some(why) = Passing::of(&error) else {
+                return Err(error);
+            };
             match patience.next(why) {
                 Some(rest) => or_stopped(stop, handle.sleep(rest)).await?,
                 None => return Err(error),
             }
         }
     })
+}
+
+/// Keeps what is open, for as long as the connection lasts: whoever asks next is told how that has ended.
+async fn keep(client: Client) {
+    let Err(error) = client.keep().await;
+    tracing::debug!(%error, "the lease is not kept any more");
 }
 
 /// Waits for something, or for a signal, which is an error.

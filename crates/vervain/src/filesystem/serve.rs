@@ -3,6 +3,7 @@
 use std::future::poll_fn;
 use std::io::{ErrorKind, Write as _};
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -10,17 +11,18 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, bail};
 use files::VolumeId;
-use fs::{Local, LocalOptions, Volume};
+use fs::{Local, LocalError, LocalOptions, Volume};
 use nfs::server::{Door, Export, Options, Squash};
 use rt::net::{Addr, ListenOptions, Listener};
 use rt::threads::Shutdown;
 use serde_json::json;
 
 use crate::cli::{FsServe, SquashKind};
+use crate::signals;
 
 use super::control::{self, Control, Served};
 use super::notify::Manager;
-use super::{place, signals};
+use super::place;
 
 /// Serves until SIGINT or SIGTERM; the second one ends it at once.
 pub(super) fn run(flags: &FsServe, as_json: bool) -> anyhow::Result<()> {
@@ -133,9 +135,8 @@ async fn serve(
 /// Opens the file system, which is made first if there is none.
 async fn open(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Local> {
     let dir = &flags.data.data;
-    if !Local::is_there(dir) && Local::can_make(dir) {
-        super::make(core, &flags.data).await?;
-    }
+    let made = make_if_none(dir, async || super::make(core, &flags.data).await).await;
+    made.map_err(|error| super::cannot_make(&flags.data, error))?;
     if let Some(behind) = place::clock_went_back(dir, SystemTime::now()) {
         let behind = behind.as_secs();
         tracing::warn!(
@@ -151,6 +152,20 @@ async fn open(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Local> {
         let what = place::cannot("serve", dir, &error);
         error.context(what)
     })
+}
+
+/// Makes a file system if there is none. If another process has made it meanwhile, there is one.
+async fn make_if_none(
+    dir: &Path,
+    make: impl AsyncFnOnce() -> Result<(), LocalError>,
+) -> Result<(), LocalError> {
+    if Local::is_there(dir) || !Local::can_make(dir) {
+        return Ok(());
+    }
+    match make().await {
+        Err(LocalError::NotEmpty(_) | LocalError::InUse(_)) if Local::is_there(dir) => Ok(()),
+        made => made,
+    }
 }
 
 fn listen_for_metrics(core: &rt::Handle, address: SocketAddr) -> anyhow::Result<Listener> {
@@ -334,6 +349,27 @@ mod tests {
         let both = ["/files/main", "/files/team"];
         assert_eq!(paths(&[Some("main"), Some("team")]), both);
         assert_eq!(paths(&[Some("main"), None, Some("team")]), both);
+    }
+
+    #[test]
+    fn a_file_system_that_another_process_has_made_meanwhile_is_there() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("files");
+        let mut core = rt::Core::new(rt::Config::default()).expect("a core");
+        let handle = core.handle();
+        core.block_on(async {
+            let format = fs::LocalFormat::new(64 << 20, 1, crate::filesystem::now());
+            let make = async || Local::format(&handle, &path, &format).await;
+            let made = make_if_none(&path, async || {
+                make().await.expect("nothing is there");
+                make().await
+            });
+            made.await.expect("it is there");
+            // What is there, and is no file system, is not taken for one.
+            std::fs::remove_dir_all(path.join("rows")).expect("removed");
+            assert!(matches!(make().await, Err(LocalError::NotEmpty(_))));
+            make_if_none(&path, make).await.expect("opening says it");
+        });
     }
 
     #[test]

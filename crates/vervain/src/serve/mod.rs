@@ -60,6 +60,7 @@ use self::herd::Rdma;
 use self::limits::Limits;
 use self::stats::{Board, Settings};
 use crate::cli::{EngineKind, Io, ServeFlags, on_a_line, show_size};
+use crate::signals;
 
 /// The index's share of memory, in thousandths: about two slots for each item of 64 bytes, header
 /// included, so that few small items lose their slot.
@@ -72,7 +73,7 @@ const MEMORY_MIN: usize = 1 << 20;
 /// second once in some hundred times.
 const LINGER_MAX: Duration = Duration::from_secs(5);
 
-/// Runs the cache until SIGINT or SIGTERM.
+/// Runs the cache until SIGINT or SIGTERM; the second one ends it at once.
 pub(crate) fn run(flags: &ServeFlags, json: bool) -> anyhow::Result<()> {
     let cpus = rt::threads::cpus();
     let cores = match flags.cores {
@@ -180,8 +181,7 @@ where
     P: Send + 'static,
     F: Future<Output = std::io::Result<()>> + 'static,
 {
-    let shutdown = Shutdown::new();
-    stop_on_signals(&shutdown)?;
+    let shutdown = signals::watch(None)?;
     let configs = (0..parts.len())
         .map(|core| core_config(flags, core, cpus, Arc::clone(clock) as Arc<dyn Clock>))
         .collect();
@@ -464,23 +464,6 @@ fn is_left_over(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
         && UnixStream::connect(path)
             .is_err_and(|refused| refused.kind() == std::io::ErrorKind::ConnectionRefused)
-}
-
-/// Triggers the signal to stop at SIGINT and SIGTERM.
-pub(crate) fn stop_on_signals(shutdown: &Shutdown) -> anyhow::Result<()> {
-    use signal_hook::consts::{SIGINT, SIGTERM};
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
-    let shutdown = shutdown.clone();
-    std::thread::Builder::new()
-        .name("signals".into())
-        .spawn(move || {
-            for _ in signals.forever() {
-                shutdown.trigger();
-            }
-        })
-        .context("cannot start the signal thread")?;
-    Ok(())
 }
 
 /// What a server says when it is ready.

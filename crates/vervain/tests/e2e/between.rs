@@ -15,6 +15,10 @@ pub(crate) enum Break {
     Before,
     /// The server carries it out, and the connection ends before the answer.
     After,
+    /// As `After`, and nobody is behind it from then on.
+    Gone,
+    /// The server carries it out, and the answer does not come.
+    Silent,
 }
 
 /// Calls between a client and a server.
@@ -23,8 +27,13 @@ pub(crate) struct Between {
     calls: Arc<AtomicUsize>,
 }
 
-/// The call that is broken, and how; those after it are not.
-type Plan = Arc<Mutex<Option<(usize, Break)>>>;
+/// What is yet to come.
+#[derive(Default)]
+struct Plan {
+    /// The call that is broken, and how; those after it are not.
+    call: Option<(usize, Break)>,
+    is_gone: bool,
+}
 
 impl Between {
     /// Listens, and breaks the call with this number, if any.
@@ -32,6 +41,10 @@ impl Between {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let calls = Arc::new(AtomicUsize::new(0));
+        let plan = Plan {
+            call: plan,
+            is_gone: false,
+        };
         let (counted, plan) = (Arc::clone(&calls), Arc::new(Mutex::new(plan)));
         // It ends with the test's process.
         std::thread::spawn(move || {
@@ -56,19 +69,19 @@ fn relay(
     mut client: TcpStream,
     server: SocketAddr,
     calls: &AtomicUsize,
-    plan: &Plan,
+    plan: &Mutex<Plan>,
 ) -> std::io::Result<()> {
+    if plan.lock().expect("no panic").is_gone {
+        return Ok(());
+    }
     let mut server = TcpStream::connect(server)?;
     loop {
         let mut call = record(&mut client)?;
         let number = calls.fetch_add(1, Ordering::SeqCst);
         let how = {
             let mut plan = plan.lock().expect("no panic");
-            let how = plan.filter(|(at, _)| *at == number).map(|(_, how)| how);
-            if how.is_some() {
-                *plan = None;
-            }
-            how
+            let is_now = |(at, _): &mut (usize, Break)| *at == number;
+            plan.call.take_if(is_now).map(|(_, how)| how)
         };
         if how == Some(Break::Before) {
             return Ok(());
@@ -76,8 +89,18 @@ fn relay(
         let is_delayed = how == Some(Break::Delay) && delay(&mut call);
         send(&mut server, &call)?;
         let mut answer = record(&mut server)?;
-        if how == Some(Break::After) {
-            return Ok(());
+        match how {
+            Some(Break::After) => return Ok(()),
+            Some(Break::Gone) => {
+                plan.lock().expect("no panic").is_gone = true;
+                return Ok(());
+            }
+            Some(Break::Silent) => {
+                // Until the client has had enough.
+                while record(&mut client).is_ok() {}
+                return Ok(());
+            }
+            _ => {}
         }
         if is_delayed {
             // XID, reply, accepted, no verifier, success; then the compound's status.

@@ -42,6 +42,7 @@ fn a_check_says_by_its_exit_code_and_in_a_sentence_what_it_found() {
     assert_eq!(said.code, Some(2), "{}", said.err);
     let pid = format!("in use by process {}", server.child.pid());
     assert!(said.err.contains(&pid), "{}", said.err);
+    assert_eq!(said.err.matches("in use").count(), 1, "{}", said.err);
 
     server.child.signal(Signal::TERM);
     assert_eq!(server.child.wait_end(), Some(0));
@@ -409,13 +410,7 @@ fn a_server_that_starts_or_ends_is_not_denied_and_can_be_stopped() {
     drop(rows);
     let data = locked(&place, "data");
     let mut server = Guard(serve(&place, &[]).spawn().expect("it starts"));
-    eventually("it takes signals", || {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()));
-        let status = status.expect("a process");
-        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
-        let caught = u64::from_str_radix(caught.expect("a line").trim(), 16).expect("a mask");
-        caught >> (15 - 1) & 1 == 1
-    });
+    eventually("it takes signals", || server.takes_signals());
     server.signal(Signal::TERM);
     assert_eq!(server.wait_end(), Some(0));
     drop(data);

@@ -7,9 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use nfs::client::{Client, Files, Options};
-use nfs::wire::*;
-use nfs::xdr::{Encoder, Opaque, from_bytes};
+use nfs::client::{Changes, Client, Files, Options};
 use rt::net::Addr;
 use rustix::process::Signal;
 
@@ -50,7 +48,10 @@ fn each_break(server: &FsServer, mut each: impl FnMut(&str, SocketAddr)) -> usiz
 #[test]
 fn a_put_that_says_0_is_whole_whatever_breaks() {
     let place = Place::new();
-    let server = FsServer::start(&place, "127.0.0.1:0", &[]);
+    // Whose file has no write bit opens it again only if it is root's; here nobody's is.
+    let server = of_nobody(&place, |_| {});
+    ask(&server, &["put", "-", "/x"], OLD).expect(0, "/x: 14 B\n");
+    set(server.address, "/x", None, 0o444);
     let (new, local) = (new(), place.path("local"));
     std::fs::write(&local, &new).expect("written");
     let local = local.to_str().expect("a plain path");
@@ -73,9 +74,144 @@ fn a_put_that_says_0_is_whole_whatever_breaks() {
             assert_eq!(names(&server), ["x"], "{what}");
         });
         println!("{from}: {calls} calls, {failed} puts failed");
+        assert_eq!(rights(server.address, "/x").2, 0o444);
         // Connecting, looking and naming are done again in any case; of a pipe, three pieces, COMMIT and CLOSE are not.
         assert!(calls >= 12 && failed <= 3 * 5, "{failed} of {calls}");
     }
+}
+
+/// How long somebody waits for a server that does not answer any more. It answers before that within this time.
+const PATIENT: [&str; 2] = ["--timeout", "5s"];
+
+/// Which call of a command is its last but those that end its session.
+fn last_call(server: &FsServer, words: &[&str]) -> usize {
+    let whole = Between::new(server.address, None);
+    ask_at(whole.address, words, b"").expect(0, "");
+    whole.calls() - 3
+}
+
+#[test]
+fn what_may_have_been_carried_out_is_said_so() {
+    let place = Place::new();
+    let server = FsServer::start(&place, "127.0.0.1:0", &[]);
+    let (new, local) = (new(), place.path("local"));
+    std::fs::write(&local, &new).expect("written");
+    let local = local.to_str().expect("a plain path");
+    ask(&server, &["put", "-", "/x"], OLD).expect(0, "/x: 14 B\n");
+    let whole = Between::new(server.address, None);
+    ask_at(whole.address, &["put", local, "/x"], b"").expect(0, "/x: 2.4 MiB\n");
+    let rename = whole.calls() - 3;
+    for at in 0..whole.calls() {
+        ask(&server, &["put", "-", "/x"], OLD).expect(0, "/x: 14 B\n");
+        let between = Between::new(server.address, Some((at, Break::Gone)));
+        let timeout = if at == rename { PATIENT[1] } else { "0s" };
+        let said = ask_at(
+            between.address,
+            &["put", "--timeout", timeout, local, "/x"],
+            b"",
+        );
+        let what = format!(
+            "call {at} of {}: {:?}: {}",
+            whole.calls(),
+            said.code,
+            said.err
+        );
+        let there = ask(&server, &["get", "/x"], b"").out;
+        let is_in_doubt = said.err.contains("may have been carried out or not");
+        match said.code {
+            Some(0) => assert!(there == new, "{what}"),
+            Some(1) => assert!(there == OLD || is_in_doubt, "{what}"),
+            _ => panic!("{what}"),
+        }
+        if at == rename {
+            assert!(is_in_doubt && there == new, "{what}");
+            assert!(!said.err.contains("is left"), "{what}");
+        }
+        // What it could not remove.
+        for name in names(&server).iter().filter(|name| *name != "x") {
+            assert!(at < rename && said.err.contains(name), "{name}: {what}");
+            ask(&server, &["rm", name], b"").expect(0, "");
+        }
+    }
+    // A server that does not answer, and then does, has done it: that is found out.
+    ask(&server, &["put", "-", "/x"], OLD).expect(0, "/x: 14 B\n");
+    let between = Between::new(server.address, Some((rename, Break::Silent)));
+    let said = ask_at(
+        between.address,
+        &["put", PATIENT[0], PATIENT[1], local, "/x"],
+        b"",
+    );
+    assert_eq!(said.code, Some(0), "{}", said.err);
+    assert!(ask(&server, &["get", "/x"], b"").out == new);
+    assert_eq!(names(&server), ["x"]);
+}
+
+#[test]
+fn a_change_that_is_not_answered_is_not_said_to_have_failed() {
+    let place = Place::new();
+    let server = FsServer::start(&place, "127.0.0.1:0", &[]);
+    let calls = ["mkdir", "rm"].map(|word| (word, last_call(&server, &[word, "/d"])));
+    ask(&server, &["mkdir", "/gone"], b"").expect(0, "");
+    let carry_out = |(word, call): (&str, usize), path: &str, how: Break| {
+        let between = Between::new(server.address, Some((call, how)));
+        let said = ask_at(between.address, &[word, PATIENT[0], PATIENT[1], path], b"");
+        assert_eq!(said.code, Some(1), "{word} {how:?}: {}", said.err);
+        let is_in_doubt = said.err.contains("may have been carried out or not");
+        assert!(is_in_doubt, "{word} {how:?}: {}", said.err);
+    };
+    std::thread::scope(|scope| {
+        let [mkdir, rm] = calls;
+        scope.spawn(move || carry_out(mkdir, "/made", Break::Silent));
+        scope.spawn(move || carry_out(rm, "/gone", Break::Silent));
+        carry_out(mkdir, "/too", Break::After);
+        carry_out(rm, "/too", Break::Gone);
+    });
+    assert_eq!(names(&server), ["made"]);
+}
+
+/// How often clients have asked for nothing, to keep what they have.
+fn renewals(place: &Place) -> u64 {
+    let mut command = vervain();
+    command.args(["--json", "fs", "status", "--data"]);
+    command.arg(place.path("files"));
+    let said = crate::harness::run(&mut command, b"");
+    let status = &said.json()[0];
+    let operations = status["operations"].as_array().expect("a list");
+    let of_sequence = operations.iter().filter(|of| of["name"] == "sequence");
+    let calls = of_sequence.flat_map(|of| of["calls_us"].as_array().expect("a list"));
+    calls.map(|of| of[1].as_u64().expect("a number")).sum()
+}
+
+#[test]
+fn who_waits_for_a_pipe_keeps_what_is_open() {
+    let place = Place::new();
+    let server = FsServer::start(&place, "127.0.0.1:0", &["--lease", "1"]);
+    let start = |words: &[&str]| {
+        let mut command = vervain();
+        command.arg("fs").args(words);
+        command.args(["--server", &server.address.to_string()]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        Guard(command.spawn().expect("it starts"))
+    };
+    let renewed = || {
+        let before = renewals(&place);
+        eventually("the lease is renewed", || renewals(&place) >= before + 3);
+    };
+    let mut put = start(&["put", "-", "/x"]);
+    let mut stdin = put.0.stdin.take().expect("piped");
+    stdin.write_all(&[1; 2 << 20]).expect("written");
+    eventually("a piece is there", || names(&server).len() == 1);
+    renewed();
+    drop(stdin);
+    assert_eq!(put.wait_end(), Some(0));
+
+    let mut get = start(&["get", "/x"]);
+    let mut stdout = get.0.stdout.take().expect("piped");
+    let mut read = vec![0];
+    stdout.read_exact(&mut read).expect("it reads");
+    renewed();
+    stdout.read_to_end(&mut read).expect("read");
+    assert_eq!((get.wait_end(), read.len()), (Some(0), 2 << 20));
 }
 
 #[test]
@@ -245,37 +381,83 @@ fn a_server_that_says_nothing_is_given_up() {
     assert!(said.err.contains("trying again for 2 s"), "{}", said.err);
 }
 
-/// A server's file gets another mode.
-fn chmod(address: SocketAddr, name: &str, mode: u32) {
+/// Does something with the files of a server, as root.
+fn with_files<T>(address: SocketAddr, work: impl AsyncFnOnce(&Files) -> T) -> T {
     let mut core = rt::Core::new(rt::Config::default()).expect("a core");
     let handle = core.handle();
-    let mut out = Encoder::default();
-    let attribute = Attribute::Mode(mode);
-    let wanted = Bitmap4::of(&[FATTR4_MODE]);
-    put_attributes(&mut out, &wanted, |_| Some(attribute.clone()));
-    let bytes = out.into_bytes();
     core.block_on(async {
-        let client = Client::connect(&handle, &Addr::Tcp(address), Options::new("chmod", 1)).await;
+        let name = format!("test {}", fastrand::u64(..));
+        let client = Client::connect(&handle, &Addr::Tcp(address), Options::new(name, 1)).await;
         let client = client.expect("a session");
-        let operations = [
-            NfsArgop4::Putrootfh,
-            NfsArgop4::Lookup(Lookup4Args {
-                objname: Opaque(name.as_bytes()),
-            }),
-            NfsArgop4::Setattr(Setattr4Args {
-                stateid: Stateid4 {
-                    seqid: 0,
-                    other: [0; 12],
-                },
-                obj_attributes: from_bytes(&bytes).expect("attributes"),
-            }),
-        ];
-        let done = client.call(&operations).await.expect("an answer");
-        done.ok().expect("set");
-        let found = Files::new(client.clone()).find(name).await.expect("there");
-        assert_eq!(found.mode, mode);
+        let done = work(&Files::new(client.clone())).await;
         client.close().await.expect("closed");
+        done
+    })
+}
+
+/// A server's file gets other attributes, one after the other: a change of the owner may take bits from the mode.
+fn set(address: SocketAddr, path: &str, owner: Option<(&str, &str)>, mode: u32) {
+    with_files(address, async |files| {
+        if let Some((owner, group)) = owner {
+            let changes = Changes {
+                owner: Some(owner),
+                group: Some(group),
+                ..Changes::default()
+            };
+            files.set(path, &changes).await.expect("set");
+        }
+        let changes = Changes {
+            mode: Some(mode),
+            ..Changes::default()
+        };
+        files.set(path, &changes).await.expect("set");
     });
+}
+
+/// Owner, group and mode of a server's file.
+fn rights(address: SocketAddr, path: &str) -> (String, String, u32) {
+    with_files(address, async |files| {
+        let found = files.find(path).await.expect("it is there");
+        (found.owner, found.group, found.mode)
+    })
+}
+
+/// A server whose clients are all nobody, with a root directory for everybody.
+fn of_nobody(place: &Place, before: impl FnOnce(&FsServer)) -> FsServer {
+    let mut server = FsServer::start(place, "127.0.0.1:0", &[]);
+    set(server.address, "/", None, 0o777);
+    before(&server);
+    server.child.signal(Signal::TERM);
+    assert_eq!(server.child.wait_end(), Some(0));
+    FsServer::start(place, "127.0.0.1:0", &["--squash", "all"])
+}
+
+#[test]
+fn a_file_that_is_replaced_keeps_its_owner_if_that_can_be() {
+    let place = Place::new();
+    let modes = [0o600, 0o640, 0o4754, 0o664, 0o604];
+    let put = |server: &FsServer, mode: u32, bytes: &[u8]| {
+        let path = format!("/{mode:o}");
+        let said = format!("{path}: {} B\n", bytes.len());
+        ask(server, &["put", "-", &path], bytes).expect(0, &said);
+        path
+    };
+    let server = of_nobody(&place, |server| {
+        for mode in modes {
+            let path = put(server, mode, b"1");
+            set(server.address, &path, Some(("1234", "1235")), mode);
+            put(server, mode, b"22");
+            let kept = ("1234".to_string(), "1235".to_string(), mode);
+            assert_eq!(rights(server.address, &path), kept);
+        }
+    });
+    // Nobody cannot give files away: others may do no more with what was another's than before.
+    for (mode, narrowed) in modes.into_iter().zip([0o600, 0o600, 0o744, 0o644, 0o600]) {
+        let path = put(&server, mode, b"333");
+        let (owner, group, mode) = rights(server.address, &path);
+        assert!(owner != "1234" && group != "1235", "{owner} {group}");
+        assert_eq!(mode, narrowed, "{path} became {mode:o}");
+    }
 }
 
 #[test]
@@ -283,7 +465,7 @@ fn a_private_file_stays_private_and_long_names_have_room() {
     let place = Place::new();
     let server = FsServer::start(&place, "127.0.0.1:0", &[]);
     ask(&server, &["put", "-", "/secrets"], b"1").expect(0, "/secrets: 1 B\n");
-    chmod(server.address, "secrets", 0o600);
+    set(server.address, "/secrets", None, 0o600);
     ask(&server, &["put", "-", "/secrets"], b"22").expect(0, "/secrets: 2 B\n");
     let said = ask(&server, &["ls", "/secrets"], b"");
     assert!(said.text().starts_with("-rw------- "), "{}", said.text());

@@ -1,9 +1,13 @@
 //! SIGTERM, SIGINT, SIGSTOP.
 
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Place, eventually};
+use crate::harness::{Guard, Place, eventually};
 
 #[test]
 fn a_server_stops_cleanly() {
@@ -32,6 +36,39 @@ fn a_server_stops_cleanly() {
             drop(place.start(&["--unix", unix]));
         }
     }
+}
+
+/// It cannot end in order while nobody takes what it says.
+#[test]
+fn a_second_signal_ends_a_server_at_once() {
+    let place = Place::new();
+    let door = place.path("door.sock");
+    let mut command = place.serve(&["--unix", door.to_str().expect("a path in UTF-8")]);
+    let (from, mut to) = std::io::pipe().expect("a pipe");
+    let flags = fcntl_getfl(&to).expect("flags");
+    fcntl_setfl(&to, flags | OFlags::NONBLOCK).expect("set");
+    while to.write(&[b' '; 1 << 12]).is_ok() {}
+    while to.write(b" ").is_ok() {}
+    fcntl_setfl(&to, flags).expect("set");
+    let child = command.stdout(to).spawn();
+    let mut server = Guard(child.expect("it starts"));
+    eventually("it takes signals", || server.takes_signals());
+    let mut stream = UnixStream::connect(&door).expect("it listens");
+    stream.write_all(b"version\r\n").expect("sent");
+    let mut answer = Vec::new();
+    answer.resize(8, 0);
+    stream.read_exact(&mut answer).expect("an answer");
+    assert_eq!(answer, b"VERSION ");
+    server.signal(Signal::TERM);
+    // The cores have ended.
+    stream.read_to_end(&mut answer).expect("the end");
+    assert!(
+        server.0.try_wait().expect("asked").is_none(),
+        "it has said it all"
+    );
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait_end(), None, "the signal's end");
+    drop(from);
 }
 
 #[test]

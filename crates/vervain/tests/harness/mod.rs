@@ -30,6 +30,15 @@ impl Guard {
         rustix::process::kill_process(pid, signal).expect("signalling a child that is not reaped");
     }
 
+    /// Whether it does something of its own at SIGTERM (proc_pid_status(5)).
+    pub(crate) fn takes_signals(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("a process");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = u64::from_str_radix(caught.expect("a line").trim(), 16).expect("a mask");
+        caught >> (rustix::process::Signal::TERM.as_raw() - 1) & 1 == 1
+    }
+
     /// Kills with SIGKILL and reaps.
     pub(crate) fn kill(&mut self) {
         self.0.kill().expect("killing a child");

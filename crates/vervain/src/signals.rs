@@ -9,11 +9,11 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 
 /// A signal came.
-pub(super) const INTERRUPTED: &str = "interrupted";
+pub(crate) const INTERRUPTED: &str = "interrupted";
 
 /// The first SIGINT or SIGTERM is told to whoever waits for it. The second one ends the process at once, as does the
 /// first after `patience`, for what is blocked and does not look.
-pub(super) fn watch(patience: Option<Duration>) -> anyhow::Result<Shutdown> {
+pub(crate) fn watch(patience: Option<Duration>) -> anyhow::Result<Shutdown> {
     let shutdown = Shutdown::new();
     let mut signals = Signals::new([SIGINT, SIGTERM]).context("cannot take signals")?;
     let told = shutdown.clone();
