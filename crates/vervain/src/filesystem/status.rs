@@ -68,7 +68,10 @@ const COUNTERS: [(&str, &str); 28] = [
     ),
     ("delegations_given", "Delegations that were given."),
     ("delegations_recalled", "Delegations that were wanted back."),
-    ("clients_forgotten", "Clients that lost what they held."),
+    (
+        "clients_forgotten",
+        "Clients that are no more: they ended in order, or lost what they held.",
+    ),
     ("cache_hits", "Pages found in the cache."),
     ("cache_misses", "Pages that had to be read."),
     (
@@ -94,18 +97,24 @@ const COUNTERS: [(&str, &str); 28] = [
         "journal_writes",
         "Durable writes of the journal: each commits a group of transactions.",
     ),
-    ("journal_bytes", "Bytes of these."),
+    ("journal_bytes", "Bytes that were written to the journal."),
     (
         "journal_checkpoints",
-        "Times that rows went from memory to the database.",
+        "Times that rows went from the journal's memory to the database.",
     ),
-    ("journal_stalls", "Times that commits had to wait for that."),
+    (
+        "journal_stalls",
+        "Times that commits had to wait for a checkpoint.",
+    ),
     ("rows_read", "Rows that the metadata engine was asked for."),
     ("device_reads", "Reads of the data's device."),
     ("device_writes", "Writes of the data's device."),
     ("device_flushes", "Flushes of the data's device."),
-    ("device_read_bytes", "Bytes of the reads."),
-    ("device_written_bytes", "Bytes of the writes."),
+    ("device_read_bytes", "Bytes read from the data's device."),
+    (
+        "device_written_bytes",
+        "Bytes written to the data's device.",
+    ),
     ("compacted_bytes", "Bytes that compaction has copied."),
     (
         "compacted_extents",
@@ -294,13 +303,17 @@ impl Status {
                 "Bytes that a volume's files occupy.",
                 |of| Some(of.bytes),
             ),
-            ("volume_bytes_max", "Bytes that they may occupy.", |of| {
-                of.bytes_max
-            }),
+            (
+                "volume_bytes_max",
+                "Bytes that a volume's files may occupy.",
+                |of| of.bytes_max,
+            ),
             ("volume_files", "Objects in a volume.", |of| Some(of.files)),
-            ("volume_files_max", "Objects that may be in it.", |of| {
-                of.files_max
-            }),
+            (
+                "volume_files_max",
+                "Objects that may be in a volume.",
+                |of| of.files_max,
+            ),
         ];
         for (name, help, value) in of {
             header(out, name, "gauge", help);
