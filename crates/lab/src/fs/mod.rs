@@ -61,6 +61,8 @@ pub struct Point {
     pub ganesha: Option<Side>,
     /// The bare device's, where the load is one of its own.
     pub device: Option<Side>,
+    /// Of the pages that ours read meanwhile, how many its cache had, by its own counters: 0 to 1. None: it read none.
+    pub ours_from_cache: Option<f64>,
 }
 
 impl Point {
@@ -155,35 +157,8 @@ pub fn write_fs_files(record: &FsRecord, folder: &Path) -> anyhow::Result<()> {
 /// # Errors
 /// The writer's.
 pub fn write_fs_summary(record: &FsRecord, out: &mut impl Write) -> io::Result<()> {
-    let heads = [
-        "load",
-        "depth",
-        "",
-        "ours",
-        "Ganesha",
-        "device",
-        "by Ganesha",
-        "p99 us",
-        "Ganesha's",
-    ];
-    let mut table = Table::new(1, &heads).text(2);
-    let or_none = |text: Option<String>| text.unwrap_or("–".to_string());
-    for point in &record.points {
-        let rate = |side: Side| format!("{:.0}", side.rate.mid);
-        let p99 = |side: Side| format!("{:.0}", side.p99_us);
-        table.row([
-            point.load.clone(),
-            point.depth.to_string(),
-            format!("{}/s", point.unit),
-            rate(point.ours),
-            or_none(point.ganesha.map(rate)),
-            or_none(point.device.map(rate)),
-            or_none(point.vs_ganesha().map(|ratio| format!("{ratio:.2}×"))),
-            p99(point.ours),
-            or_none(point.ganesha.map(p99)),
-        ]);
-    }
-    let mut more = format!("\n{table}");
+    let (rates, latencies) = (rates(&record.points), latencies(&record.points));
+    let mut more = format!("\n{rates}\n{latencies}\n");
     if let Some(Syncs { creates, syncs }) = record.ganesha_syncs {
         let durable = if syncs < creates { "not " } else { "" };
         let _ = writeln!(
@@ -204,4 +179,102 @@ pub fn write_fs_summary(record: &FsRecord, out: &mut impl Write) -> io::Result<(
     let (place, load) = (&record.file_system, record.load_average);
     let _ = writeln!(more, "on {place}; load average before: {load:.1}");
     write_goals(&record.head, record.ratios.rows(), &more, out)
+}
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or("–".to_string())
+}
+
+/// What was done a second.
+fn rates(points: &[Point]) -> Table {
+    let heads = [
+        "load",
+        "depth",
+        "",
+        "ours",
+        "Ganesha",
+        "device",
+        "by Ganesha",
+        "cached",
+    ];
+    let mut table = Table::new(1, &heads).text(2);
+    let rate = |side: Side| format!("{:.0}", side.rate.mid);
+    for point in points {
+        let share = point.ours_from_cache;
+        table.row([
+            point.load.clone(),
+            point.depth.to_string(),
+            format!("{}/s", point.unit),
+            rate(point.ours),
+            or_none(point.ganesha.map(rate)),
+            or_none(point.device.map(rate)),
+            or_none(point.vs_ganesha().map(|ratio| format!("{ratio:.2}×"))),
+            or_none(share.map(|share| format!("{:.1} %", share * 100.0))),
+        ]);
+    }
+    table
+}
+
+/// How long it took.
+fn latencies(points: &[Point]) -> Table {
+    let heads = [
+        "load",
+        "depth",
+        "p50 us",
+        "Ganesha's",
+        "p99 us",
+        "Ganesha's",
+    ];
+    let mut table = Table::new(1, &heads);
+    let us = |us: f64| format!("{us:.0}");
+    for point in points {
+        let (ours, ganesha) = (point.ours, point.ganesha);
+        table.row([
+            point.load.clone(),
+            point.depth.to_string(),
+            us(ours.p50_us),
+            or_none(ganesha.map(|side| us(side.p50_us))),
+            us(ours.p99_us),
+            or_none(ganesha.map(|side| us(side.p99_us))),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_for_terminals_is_narrow() {
+        let side = |rate, us| Side {
+            rate: Measured::of(&[rate]).expect("a figure"),
+            p50_us: us,
+            p99_us: us,
+        };
+        let point = Point {
+            load: "stream written, with COMMIT".into(),
+            depth: 16,
+            unit: "requests",
+            ours: side(123_456.0, 12_345.6),
+            ganesha: Some(side(12_345.6, 123_456.7)),
+            device: Some(side(123_456.0, 1.0)),
+            ours_from_cache: Some(1.0),
+        };
+        let record = FsRecord {
+            points: vec![point],
+            ..FsRecord::default()
+        };
+        let mut out = Vec::new();
+        write_fs_summary(&record, &mut out).expect("written");
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.contains(" 10.00×  100.0 %\n"), "{text}");
+        assert!(text.contains(" 12346     123457 "), "{text}");
+        let is_narrow = |line: &str| line.chars().count() <= 100;
+        let lines = text.lines().filter(|line| line.contains("COMMIT"));
+        assert!(
+            lines.clone().count() == 2 && lines.clone().all(is_narrow),
+            "{text}"
+        );
+    }
 }

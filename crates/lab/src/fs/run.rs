@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::device::BareFile;
 use super::load::{self, Done, Load, Turn, Until, on_core};
-use super::servers::{Ganesha, Ours, PACKAGES};
+use super::servers::{Ganesha, Ours, PACKAGES, Pages};
 use super::{FS_FORMAT, FsRecord, FsScale, Point, Recovered, Side, Syncs, place};
 use crate::goals::FsRatios;
 use crate::report::run::{Progress, Step, run_steps};
@@ -23,6 +23,8 @@ use crate::shim::echo;
 const DEEP: usize = 16;
 /// Requests under way of a stream.
 const OF_STREAM: usize = 8;
+/// How much of what is called cached has to come from our cache.
+const CACHED: f64 = 0.99;
 /// Files that are made while system calls are counted.
 const TRACED: u64 = 50;
 /// Requests whose round trip is measured over the loopback.
@@ -219,6 +221,7 @@ impl Stage<'_> {
         let mut sides = vec![Who::Ours];
         sides.extend(self.servers.ganesha.is_some().then_some(Who::Ganesha));
         sides.extend(with_device.then_some(Who::Device));
+        let mut pages = Pages::default();
         let rounds = Rounds::alternate(self.scale.rounds, sides.len(), |side| {
             let who = sides[side];
             (self.tell)(&format!("{name}, depth {depth}: {who:?}"));
@@ -230,7 +233,10 @@ impl Stage<'_> {
                 until: Until::Time(self.scale.slice),
                 seed: self.servers.seed,
             };
-            self.servers.turn(who, &turn, self.scale)
+            let had = self.servers.ours.pages()?;
+            let done = self.servers.turn(who, &turn, self.scale)?;
+            pages.add(self.servers.ours.pages()?.since(had));
+            anyhow::Ok(done)
         })?;
         let of = |who| {
             let side = sides.iter().position(|side| *side == who);
@@ -244,8 +250,35 @@ impl Stage<'_> {
             ours: of(Who::Ours)?.context("nothing was measured")?,
             ganesha: of(Who::Ganesha)?,
             device: of(Who::Device)?,
+            ours_from_cache: pages.from_cache(),
         })
     }
+
+    /// Both servers in turn, each of which has read all of it before.
+    fn cached(
+        &mut self,
+        name: &str,
+        (load, depth): (Load, usize),
+        warm: Load,
+    ) -> anyhow::Result<Point> {
+        let scale = self.scale;
+        let before = |who, servers: &mut Servers| servers.warm(who, warm, scale);
+        let point = self.point(name, (load, depth), false, before)?;
+        is_cached(point.ours_from_cache)?;
+        Ok(point)
+    }
+}
+
+/// Whether what our server had in its cache is enough to call all of it cached.
+fn is_cached(share: Option<f64>) -> anyhow::Result<()> {
+    let share = share.context("nothing was read")?;
+    let percent = |share: f64| share * 100.0;
+    let (had, wanted) = (percent(share), percent(CACHED));
+    ensure!(
+        share >= CACHED,
+        "our cache had {had:.1} % of what was read, which is not called cached below {wanted:.0} %"
+    );
+    Ok(())
 }
 
 /// The medians of a side's turns.
@@ -298,10 +331,8 @@ fn writes(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> {
 
 fn reads(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> {
     let name = "read 4 KiB, cached";
-    let scale = stage.scale;
     for depth in [1, DEEP] {
-        let warm = |who, servers: &mut Servers| servers.warm(who, Load::ReadOnce, scale);
-        let point = stage.point(name, (Load::Read, depth), false, warm)?;
+        let point = stage.cached(name, (Load::Read, depth), Load::ReadOnce)?;
         record.points.push(point);
     }
     let points = [1, DEEP].map(|depth| record.point(name, depth));
@@ -358,9 +389,7 @@ fn streams(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> {
     record.ratios.fs_seq_write_vs_ganesha = point.vs_ganesha();
     record.points.push(point);
     let load = (Load::StreamRead, OF_STREAM);
-    let scale = stage.scale;
-    let warm = |who, servers: &mut Servers| servers.warm(who, Load::StreamRead, scale);
-    let point = stage.point("stream read, cached", load, false, warm)?;
+    let point = stage.cached("stream read, cached", load, Load::StreamRead)?;
     record.ratios.fs_seq_read_vs_ganesha = point.vs_ganesha();
     record.points.push(point);
     let point = stage.point("stream read, cold", load, true, forget)?;
@@ -428,4 +457,31 @@ fn recovery(stage: &mut Stage<'_>, record: &mut FsRecord) -> anyhow::Result<()> 
     }
     record.recovery = Some(Recovered { bytes, seconds });
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_called_cached_was_in_the_cache() {
+        let pages = |hits, misses| Pages { hits, misses };
+        let share = |before: Pages, after: Pages| after.since(before).from_cache();
+        assert_eq!(share(pages(7, 1), pages(7, 1)), None);
+        assert_eq!(share(pages(7, 1), pages(106, 2)), Some(0.99));
+        is_cached(share(pages(7, 1), pages(106, 2))).expect("99 %");
+        let refused = is_cached(share(pages(7, 1), pages(105, 3))).expect_err("98 %");
+        assert!(refused.to_string().contains("98.0 %"), "{refused}");
+        assert!(is_cached(None).is_err());
+    }
+
+    /// A page of the cache takes 4 KiB and some 80 bytes; a sixteenth may be empty.
+    #[test]
+    fn the_cache_has_room_for_all_that_is_read() {
+        for scale in [FsScale::standard(), FsScale::quick(), FsScale::tiny()] {
+            let pages = (scale.file_bytes + scale.stream_bytes) / 4096 + scale.files as u64;
+            let room = scale.ours.1 / (4096 + 80) / 16 * 15;
+            assert!(pages <= room, "{}: {pages} pages in {room}", scale.name);
+        }
+    }
 }

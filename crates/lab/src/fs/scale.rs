@@ -33,7 +33,7 @@ impl FsScale {
             file_bytes: 256 << 20,
             stream_bytes: 256 << 20,
             files: 1000,
-            ours: (4 << 30, 512 << 20),
+            ours: (4 << 30, 768 << 20),
             recovery_bytes: 1_000_000_000,
         }
     }

@@ -1,5 +1,6 @@
 //! Both servers, as processes on the same CPUs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -24,6 +25,42 @@ const END_MAX: Duration = Duration::from_secs(60);
 #[derive(Deserialize)]
 struct Hello {
     listen: SocketAddr,
+}
+
+/// What ours has read so far, in pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Pages {
+    /// Those that its cache had.
+    pub(super) hits: u64,
+    /// The others.
+    pub(super) misses: u64,
+}
+
+impl Pages {
+    /// What was read since.
+    pub(super) fn since(self, before: Self) -> Self {
+        Self {
+            hits: self.hits.saturating_sub(before.hits),
+            misses: self.misses.saturating_sub(before.misses),
+        }
+    }
+
+    pub(super) fn add(&mut self, more: Self) {
+        self.hits += more.hits;
+        self.misses += more.misses;
+    }
+
+    /// How many of them the cache had; none if none was read.
+    pub(super) fn from_cache(self) -> Option<f64> {
+        let all = self.hits + self.misses;
+        (all > 0).then(|| self.hits as f64 / all as f64)
+    }
+}
+
+/// What `fs status` tells, as far as it is asked for here.
+#[derive(Deserialize)]
+struct Told {
+    counters: BTreeMap<String, u64>,
 }
 
 /// Our server.
@@ -91,6 +128,25 @@ impl Ours {
             child.kill()?;
         }
         self.go()
+    }
+
+    /// What it has read since it was started.
+    pub(super) fn pages(&self) -> anyhow::Result<Pages> {
+        let mut command = Command::new(crate::program()?);
+        command.arg0("vervain");
+        command.args(["--json", "fs", "status", "--data"]);
+        let said = command.arg(&self.data).output()?;
+        let complaint = String::from_utf8_lossy(&said.stderr);
+        ensure!(said.status.success(), "fs status: {}", complaint.trim());
+        let told: Told = serde_json::from_slice(&said.stdout).context("fs status")?;
+        let counter = |name: &str| {
+            let counter = told.counters.get(name).copied();
+            counter.with_context(|| format!("fs status tells no {name}"))
+        };
+        Ok(Pages {
+            hits: counter("cache_hits")?,
+            misses: counter("cache_misses")?,
+        })
     }
 
     /// Where it serves.

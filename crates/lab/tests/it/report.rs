@@ -194,6 +194,15 @@ fn one_command_measures_the_file_system_beside_its_rival() {
             .iter()
             .all(|point| point["ours"]["rate"]["mid"].as_f64() > Some(0.0))
     );
+    for point in points {
+        let load = point["load"].as_str().expect("a name");
+        let share = point["ours_from_cache"].as_f64();
+        match load.rsplit_once(", ") {
+            Some((_, "cached")) => assert!(share >= Some(0.99), "{point}"),
+            Some((_, "cold")) => assert!(share < Some(0.99), "{point}"),
+            _ => {}
+        }
+    }
     assert_eq!(record["recovery"]["bytes"], 4_000_000);
     assert!(out.join("fs.json").is_file());
     let left = std::fs::read_dir(&dir).expect("a directory").count();
