@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::Local;
 
 /// Pages that compaction moves before others have their turn.
-const PAGES_A_STEP: u32 = 256;
+pub(crate) const PAGES_A_STEP: u32 = 256;
 
 /// How often compaction looks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -16,7 +16,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// When nothing was asked for so long, compaction may have the device.
 const REST_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the index's work rests after an error.
+/// How long the index's work rests while only what has failed is left.
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Local {
@@ -53,10 +53,8 @@ impl Local {
             match piece.await {
                 Ok(Ok(true)) => inner.core.yield_now().await,
                 Ok(Ok(false)) => inner.index.wait_for_work().await,
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "background work of the index waits");
-                    inner.core.sleep(PAUSE).await;
-                }
+                // Only what has failed is left; the index has said why.
+                Ok(Err(_)) => inner.core.sleep(PAUSE).await,
                 Err(error) => {
                     tracing::error!(?error, "background work of the index has ended by a fault");
                     inner.core.sleep(PAUSE).await;

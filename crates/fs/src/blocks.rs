@@ -1,7 +1,9 @@
 //! What the index asks of the file layer.
 
+use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::Poll;
 
 use filelayer::{BLOCK, DataUnit, Fid, FileError, PAGE, Stability};
@@ -18,13 +20,16 @@ const RESERVE: u64 = filelayer::RESERVE_SEGMENTS as u64;
 pub(crate) struct UnitBlocks {
     pub(crate) unit: DataUnit,
     pub(crate) disk: ExtentServer,
+    /// The verifier under which nothing was in doubt, when that was last looked at.
+    pub(crate) sure: Rc<Cell<Option<u64>>>,
 }
 
 /// What a door is told of the file layer's errors; the log has the rest.
 pub(crate) fn of_data(error: FileError) -> Error {
     match error {
         FileError::Full => Error::NoSpace,
-        FileError::Busy => Error::Delay,
+        // Compaction moves what is in doubt.
+        FileError::Busy | FileError::InDoubt { .. } => Error::Delay,
         error => {
             tracing::error!(%error, "the file layer failed");
             Error::Io
@@ -198,12 +203,23 @@ impl Blocks for UnitBlocks {
         Box::pin(async move { Ok(u64::from(self.unit.used(Fid(block.0)))) })
     }
 
-    fn commit(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<[u8; 8], Error>> {
+    fn commit(&self) -> Pending<'_, Result<[u8; 8], Error>> {
         Box::pin(async move {
-            let fids: Vec<Fid> = blocks.into_iter().map(|block| Fid(block.0)).collect();
-            let done = waiting(Wait::Write, self.unit.commit(&fids)).await;
+            let done = waiting(Wait::Write, self.unit.commit(&[])).await;
             let done = done.map_err(of_data)?;
             Ok(done.verifier.to_be_bytes())
+        })
+    }
+
+    fn make_durable(&self) -> Pending<'_, Result<(), Error>> {
+        Box::pin(async move {
+            let done = self.unit.commit(&[]).await.map_err(of_data)?;
+            // The verifier is another one after each flush that fails.
+            if self.sure.get() != Some(done.verifier) {
+                self.unit.check_doubts().await.map_err(of_data)?;
+                self.sure.set(Some(done.verifier));
+            }
+            Ok(())
         })
     }
 
@@ -269,9 +285,7 @@ async fn all<E>(
 
 #[cfg(test)]
 mod tests {
-    use std::rc::Rc;
-
-    use block::sim::{SimConfig, SimDevice};
+    use block::sim::{Rates, SimConfig, SimDevice};
     use filelayer::Volume;
     use files::Timestamp;
     use rt::Core;
@@ -353,6 +367,36 @@ mod tests {
                 read.await.expect("the snapshot has it");
                 assert_eq!(out, [7; 4096], "{block:?}");
             }
+        });
+    }
+
+    #[test]
+    fn nothing_is_durable_before_what_a_failed_flush_has_left_in_doubt_is_moved() {
+        let mut core = core();
+        let (local, device) = local(&mut core);
+        let blocks = local.inner.blocks.clone();
+        core.block_on(async {
+            let one = blocks.allocate(1).await.expect("there is room")[0];
+            let unit = &blocks.unit;
+            let mark = mark(of(0));
+            let written = unit.write(
+                Fid(one.0),
+                0,
+                &[7; 4096],
+                mark,
+                filelayer::Stability::Unstable,
+            );
+            written.await.expect("there is room");
+            device.set_rates(Rates {
+                flush_error: 1.0,
+                ..Rates::default()
+            });
+            assert_eq!(blocks.commit().await, Err(Error::Io));
+            device.set_rates(Rates::default());
+            assert!(blocks.commit().await.is_ok(), "of what was written since");
+            assert_eq!(blocks.make_durable().await, Err(Error::Delay));
+            while !unit.step(256).await.expect("nothing fails").is_idle {}
+            assert_eq!(blocks.make_durable().await, Ok(()));
         });
     }
 

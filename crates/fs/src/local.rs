@@ -14,6 +14,7 @@ use nebula::streams::StreamServer;
 use rt::Instant;
 use rt::sync::Semaphore;
 
+use crate::background::PAGES_A_STEP;
 use crate::blocks::UnitBlocks;
 use crate::figures::Compacted;
 use crate::gate::Gate;
@@ -29,6 +30,9 @@ const VOLUMES: u8 = b'v';
 
 /// Requests of the device that are under way at a time.
 pub(crate) const DEPTH: usize = 256;
+
+/// Steps of compaction before a file system is closed, at most.
+const MOVES_MAX: usize = 4096;
 
 /// How a file system is made.
 #[derive(Clone, Debug)]
@@ -209,6 +213,7 @@ impl Local {
         let blocks = UnitBlocks {
             unit,
             disk: extents,
+            sure: Rc::default(),
         };
         let mut of_index = index::Options::new(
             core.clone(),
@@ -252,7 +257,11 @@ impl Local {
     /// The first of the parts': the others are closed all the same, and the next start does what was left.
     pub async fn close(self) -> Result<(), LocalError> {
         self.inner.gate.close().await;
-        if let Err(error) = self.inner.index.settle_all().await {
+        let mut settled = self.inner.index.settle_all().await;
+        if settled == Err(files::Error::Delay) && self.move_all().await {
+            settled = self.inner.index.settle_all().await;
+        }
+        if let Err(error) = settled {
             tracing::warn!(%error, "sizes and times are recovered at the next start");
         }
         let unit = self.inner.blocks.unit.clone();
@@ -263,6 +272,22 @@ impl Local {
         let rows = self.inner.engine.checkpoint().await;
         unit?;
         Ok(rows?)
+    }
+
+    /// Moves what a flush that has failed has left in doubt, and whatever else compaction finds to do. Whether it
+    /// has come to an end.
+    async fn move_all(&self) -> bool {
+        for _ in 0..MOVES_MAX {
+            match self.inner.blocks.unit.step(PAGES_A_STEP).await {
+                Ok(done) if done.is_idle => return true,
+                Ok(_) => self.inner.core.yield_now().await,
+                Err(error) => {
+                    tracing::warn!(%error, "an extent was not compacted");
+                    return false;
+                }
+            }
+        }
+        false
     }
 
     /// Makes a volume, or sets the bounds of one.

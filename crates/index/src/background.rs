@@ -1,7 +1,6 @@
 //! What is done while nobody waits for it.
 
-use std::collections::BTreeSet;
-use std::ops::Bound::{Excluded, Unbounded};
+use std::collections::HashMap;
 
 use files::{Error, Handle, VolumeId};
 
@@ -18,16 +17,51 @@ use crate::slots::{Mode, Place};
 /// How often a piece is begun anew because something it had read has changed.
 const TRIES_MAX: usize = 32;
 
+/// Blocks that are counted before others have their turn.
+const COUNTED_AT_ONCE: u64 = 1024;
+
 /// Rows of kept answers that are deleted at once.
 const ANSWERS_A_STEP: usize = 100;
 
-/// Whose turn it is: the queues have it one after the other, and who fails has to let the others of its queue
-/// go first.
+/// What has failed again and again rests for 2^10 pieces of work at most.
+const REST_LOG_MAX: u32 = 10;
+
+/// Whose turn it is: the queues have it one after the other. What has failed rests for a growing number of pieces,
+/// so that the others neither wait for it nor pay for it.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     turn: usize,
-    /// Who failed last, of those whose contents are deleted and of those that are settled.
-    failed: [Option<Handle>; 2],
+    /// Pieces so far, and looks for one in vain.
+    pieces: u64,
+    resting: HashMap<Handle, Rest>,
+}
+
+/// How long an object rests.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rest {
+    /// How often it has failed.
+    failures: u32,
+    /// Until so many pieces were done.
+    until: u64,
+}
+
+impl Rounds {
+    fn is_due(&self, object: &Handle) -> bool {
+        let rest = self.resting.get(object);
+        rest.is_none_or(|rest| rest.until <= self.pieces)
+    }
+
+    fn put_off(&mut self, object: Handle) {
+        let rest = self.resting.entry(object).or_default();
+        rest.until = self.pieces + (1 << rest.failures.min(REST_LOG_MAX));
+        rest.failures += 1;
+    }
+
+    /// Forgets what has failed of a virtual node's objects.
+    pub(crate) fn forget_node(&mut self, node: u16) {
+        self.resting
+            .retain(|object, _| object.file.virtual_node() != node);
+    }
 }
 
 /// What there is to do for an object.
@@ -44,55 +78,47 @@ enum Work {
 const WORKS: [Work; 3] = [Work::Delete, Work::Settle, Work::Trim];
 
 impl State {
-    /// What is done next in the background.
-    fn next_work(&mut self, live_max: usize) -> Option<(Work, Handle)> {
-        let mut turns = (0..WORKS.len()).map(|more| (self.rounds.turn + more) % WORKS.len());
-        let (turn, object) = turns.find_map(|turn| {
+    /// What is due next in the background, and in which turn.
+    fn due_work(&self, live_max: usize) -> Option<(usize, Handle)> {
+        let rounds = &self.rounds;
+        let mut turns = (0..WORKS.len()).map(|more| (rounds.turn + more) % WORKS.len());
+        turns.find_map(|turn| {
             let object = match WORKS[turn] {
-                Work::Delete => behind(&self.garbage, self.rounds.failed[0]),
-                Work::Settle => behind(&self.to_settle, self.rounds.failed[1]),
+                Work::Delete => self.garbage.iter().find(|object| rounds.is_due(object)),
+                Work::Settle => self.to_settle.iter().find(|object| rounds.is_due(object)),
+                Work::Trim if self.live.len() <= live_max => None,
                 Work::Trim => {
-                    let is_more = self.live.len() > live_max;
-                    let oldest = self.live.iter().min_by_key(|(_, live)| live.used_at);
-                    oldest.filter(|_| is_more).map(|(object, _)| *object)
+                    let live = self.live.iter();
+                    let due = live.filter(|(object, _)| rounds.is_due(object));
+                    let oldest = due.min_by_key(|(_, live)| live.used_at);
+                    oldest.map(|(object, _)| object)
                 }
             };
-            Some((turn, object?))
-        })?;
-        self.rounds.turn = (turn + 1) % WORKS.len();
-        Some((WORKS[turn], object))
+            Some((turn, *object?))
+        })
     }
 
-    /// A piece of work has failed: it is left for another time.
-    fn put_off(&mut self, work: Work, object: Handle) {
-        match work {
-            Work::Delete => self.rounds.failed[0] = Some(object),
-            Work::Settle => {
-                self.to_settle.insert(object);
-                self.rounds.failed[1] = Some(object);
-            }
-            Work::Trim => {
-                self.clock += 1;
-                if let Some(live) = self.live.get_mut(&object) {
-                    live.used_at = self.clock;
-                }
-            }
-        }
+    /// Whether anything is left to do in the background.
+    fn has_work(&self, live_max: usize) -> bool {
+        !self.garbage.is_empty() || !self.to_settle.is_empty() || self.live.len() > live_max
     }
-}
-
-/// The first object behind another one, all around.
-fn behind(all: &BTreeSet<Handle>, failed: Option<Handle>) -> Option<Handle> {
-    let after = failed.and_then(|failed| all.range((Excluded(failed), Unbounded)).next());
-    after.or_else(|| all.first()).copied()
 }
 
 impl Inner {
     /// One piece of work. Returns whether there may be more.
     pub(crate) async fn step(&self) -> Result<bool, Error> {
-        let next = self.state.borrow_mut().next_work(self.live_max);
-        let Some((work, object)) = next else {
-            return Ok(false);
+        let (work, object) = {
+            let mut state = self.state.borrow_mut();
+            state.rounds.pieces += 1;
+            match state.due_work(self.live_max) {
+                Some((turn, object)) => {
+                    state.rounds.turn = (turn + 1) % WORKS.len();
+                    (WORKS[turn], object)
+                }
+                // All that is left has failed, and rests.
+                None if state.has_work(self.live_max) => return Err(Error::Delay),
+                None => return Ok(false),
+            }
         };
         let done = match work {
             Work::Delete => retry(async || self.delete_contents(object).await).await,
@@ -103,10 +129,19 @@ impl Inner {
             }
             Work::Trim => retry(async || self.settle(object).await).await,
         };
-        if done.is_err() {
-            self.state.borrow_mut().put_off(work, object);
+        let mut state = self.state.borrow_mut();
+        let Err(error) = done else {
+            state.rounds.resting.remove(&object);
+            return Ok(true);
+        };
+        tracing::warn!(?object, ?work, %error, "it is left for later");
+        state.rounds.put_off(object);
+        if work == Work::Settle {
+            state.to_settle.insert(object);
         }
-        done.map(|()| true)
+        // Others go on at once.
+        let is_more = state.due_work(self.live_max).is_some();
+        is_more.then_some(true).ok_or(error)
     }
 
     /// Deletes some rows of an object that has ended, and frees its blocks before. An interrupted one goes
@@ -167,6 +202,10 @@ impl Inner {
             .slots
             .enter(&[(Place::Object(object), Mode::Exclusive)]);
         held.ready().await;
+        let unrecovered = self.state.borrow().unrecovered.get(&object).copied();
+        if let Some(bound) = unrecovered {
+            self.recover_late(object, bound).await?;
+        }
         if self.state.borrow().orphans.contains(&object) {
             self.end_orphan(object).await?;
         }
@@ -182,9 +221,8 @@ impl Inner {
         };
         if loaded.inode.has_blocks {
             // The row must not tell of what the power may still take: without the mark nobody would look.
-            let blocks = self.mapped(object, 0, u64::MAX).await?;
-            self.blocks.commit(blocks.clone()).await?;
-            self.count_again(object, blocks).await?;
+            self.blocks.make_durable().await?;
+            self.count_again(object).await?;
         }
         let loaded = self.load(object).await?;
         let mut draft = Draft::default();
@@ -206,13 +244,17 @@ impl Inner {
     }
 
     /// Counts what a live file occupies, if a write has ended without saying what it has added.
-    async fn count_again(&self, file: Handle, blocks: Vec<BlockId>) -> Result<(), Error> {
+    async fn count_again(&self, file: Handle) -> Result<(), Error> {
         if !self.with_live(file, |live| live.is_miscounted) {
             return Ok(());
         }
-        let mut used = 0;
-        for block in blocks {
+        let (mut used, mut from) = (0, 0);
+        while let Some((number, block)) = self.next_mapped(file, from).await? {
             used += self.blocks.used(block).await?;
+            from = number + 1;
+            if from.is_multiple_of(COUNTED_AT_ONCE) {
+                self.core.yield_now().await;
+            }
         }
         self.state.borrow_mut().with_bytes(file, |live| {
             live.inode.attributes.used = used;
@@ -222,7 +264,15 @@ impl Inner {
     }
 
     pub(crate) async fn settle_all(&self) -> Result<(), Error> {
-        let mut all: Vec<Handle> = self.state.borrow().live.keys().copied().collect();
+        let mut all: Vec<Handle> = {
+            let state = self.state.borrow();
+            state
+                .live
+                .keys()
+                .chain(state.unrecovered.keys())
+                .copied()
+                .collect()
+        };
         all.sort_unstable();
         let mut result = Ok(());
         for object in all {

@@ -89,8 +89,15 @@ pub trait Blocks {
     /// Bytes that a block occupies.
     fn used(&self, block: BlockId) -> Pending<'_, Result<u64, Error>>;
 
-    /// Makes unstable writes of these blocks durable. Answers the write verifier.
-    fn commit(&self, blocks: Vec<BlockId>) -> Pending<'_, Result<[u8; 8], Error>>;
+    /// Makes all unstable writes that have ended durable, whichever blocks they are of: that costs the same.
+    /// Answers the write verifier; another one says that writes from before may have been lost.
+    fn commit(&self) -> Pending<'_, Result<[u8; 8], Error>>;
+
+    /// Makes all that has ended durable, also what an earlier call has failed to make so.
+    ///
+    /// [`Error::Delay`]: power may still take something that an earlier call has failed to make durable. It is
+    /// moved to where it is safe; ask again later.
+    fn make_durable(&self) -> Pending<'_, Result<(), Error>>;
 
     /// What the records of a file's blocks say, after a crash.
     fn recover(

@@ -666,6 +666,8 @@ impl State {
         for object in lost {
             self.drop_live(object);
         }
+        self.unrecovered.retain(|object, _| !is_lost(object));
+        self.rounds.forget_node(node);
         self.garbage.retain(|object| !is_lost(object));
         self.orphans.retain(|object| !is_lost(object));
         self.holds.forget_node(node);

@@ -197,10 +197,12 @@ impl Index {
     }
 
     /// Does one piece of what is done in the background: deletes contents of objects that have ended, 32
-    /// rows at a time, writes rows of objects that nobody uses. Returns whether there is more.
+    /// rows at a time, writes rows of objects that nobody uses. Returns whether there is more. A piece that
+    /// fails is logged, and left for later: after as many other pieces, or calls, as it has failed often, 2^n.
     ///
     /// # Errors
-    /// The engine's or the data's. The piece is left for the next time.
+    /// The engine's or the data's if nothing else is left to do, and [`Error::Delay`] when all that is left has failed
+    /// and rests: wait for some time before the next call.
     pub async fn step(&self) -> Result<bool, Error> {
         self.inner.step().await
     }
@@ -212,16 +214,13 @@ impl Index {
 
     /// Does the background's work, for ever.
     pub async fn work(&self) {
-        /// After an error.
+        /// While only what has failed is left.
         const PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
         loop {
             match self.step().await {
                 Ok(true) => self.inner.core.yield_now().await,
                 Ok(false) => self.wait_for_work().await,
-                Err(error) => {
-                    tracing::warn!(%error, "background work of the index waits");
-                    self.inner.core.sleep(PAUSE).await;
-                }
+                Err(_) => self.inner.core.sleep(PAUSE).await,
             }
         }
     }

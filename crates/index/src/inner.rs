@@ -57,6 +57,9 @@ pub(crate) struct State {
     pub(crate) orphans: BTreeSet<Handle>,
     /// Objects that nobody has open any more, whose rows may lag behind.
     pub(crate) to_settle: BTreeSet<Handle>,
+    /// Marked objects that could not be recovered, and their marks' bounds. Nobody is told anything of them before
+    /// they are: neither size nor change number is known.
+    pub(crate) unrecovered: HashMap<Handle, u64>,
     /// Whose turn it is in the background.
     pub(crate) rounds: Rounds,
     pub(crate) rng: fastrand::Rng,
@@ -114,6 +117,9 @@ impl Inner {
     /// An object, if it is at hand.
     pub(crate) fn peek(&self, object: Handle) -> Option<Loaded> {
         let state = self.state.borrow();
+        if state.unrecovered.contains_key(&object) {
+            return None;
+        }
         if let Some(live) = state.live.get(&object) {
             return (!live.is_unsure).then(|| Loaded {
                 inode: Rc::new(live.inode.clone()),
@@ -132,6 +138,14 @@ impl Inner {
     /// An object. Whoever calls it holds a place in its queue, or does not mind what others change
     /// meanwhile.
     pub(crate) async fn load(&self, object: Handle) -> Result<Loaded, Error> {
+        if self.state.borrow().unrecovered.contains_key(&object) {
+            return Err(Error::Io);
+        }
+        self.load_row(object).await
+    }
+
+    /// The same, also of an object that is still to be recovered.
+    pub(crate) async fn load_row(&self, object: Handle) -> Result<Loaded, Error> {
         self.check_owner(object)?;
         if let Some(loaded) = self.peek(object) {
             return Ok(loaded);

@@ -18,7 +18,7 @@
 //! | `volumes`, `nodes`, `holds` | what volumes use; numbers of new objects; what clients hold |
 //! | `background`, `recover` | what is done while nobody waits; opening |
 //! | `check` | [`check()`]: reads all rows, trusts nothing |
-//! | `blocks`, `model` | [`Blocks`], what the data side does, and [`ModelBlocks`], in memory |
+//! | `blocks`, `model` | [`Blocks`], what the data side does, and [`ModelBlocks`], in memory, which fails as it is told |
 //! | `format`, `names` | rows byte by byte; cookies |
 //!
 //! ```
@@ -77,6 +77,6 @@ pub use check::{Finding, Report, check};
 pub use counts::Counts;
 pub use data::{Piece, ReadPlan, WritePlan, Written};
 pub use index::Index;
-pub use model::ModelBlocks;
+pub use model::{Failure, ModelBlocks};
 pub use options::{Format, Options, Quota, VolumeUse};
 pub use recover::OpenError;

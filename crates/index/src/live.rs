@@ -35,7 +35,8 @@ pub(crate) struct Live {
     pub(crate) is_ragged: bool,
     /// Whether records may tell an end that is not the file's: of a write that was not carried out as a whole.
     pub(crate) has_stray_ends: bool,
-    /// Whether blocks may occupy more than was told: of a write whose end nobody has heard.
+    /// Whether blocks may occupy something else than was told: by a change that has failed, or whose end
+    /// nobody has heard.
     pub(crate) is_miscounted: bool,
     /// Writes under way: each may still change the change number once.
     pub(crate) plans: u64,
@@ -80,6 +81,11 @@ impl Live {
     pub(crate) fn cut_short(&mut self, now: Timestamp) {
         self.is_ragged = true;
         self.has_stray_ends = true;
+        self.changed_in_part(now);
+    }
+
+    /// A change of its data has failed: some of it may have been made, or all.
+    pub(crate) fn changed_in_part(&mut self, now: Timestamp) {
         self.is_miscounted = true;
         self.touch(now);
     }

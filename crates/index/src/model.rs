@@ -28,9 +28,20 @@ struct State {
     last: u64,
     total: u64,
     verifier: u64,
-    /// How many calls succeed before one fails; `None`: all.
-    until_failure: Option<u64>,
+    /// How many calls succeed before one fails, and how; `None`: all.
+    until_failure: Option<(u64, Failure)>,
     calls: u64,
+    /// Whether power may take what was told to be stored.
+    is_in_doubt: bool,
+}
+
+/// How a call fails: with [`Error::Io`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It does nothing.
+    Undone,
+    /// It is carried out all the same: as by a device that fails the flush behind a write.
+    Done,
 }
 
 /// Blocks in memory, which outlive an index as a disk outlives a process. Clones are the same blocks.
@@ -48,6 +59,7 @@ impl ModelBlocks {
             verifier: 1,
             until_failure: None,
             calls: 0,
+            is_in_doubt: false,
         })))
     }
 
@@ -63,9 +75,14 @@ impl ModelBlocks {
         })))
     }
 
-    /// Has a call fail, after so many more.
+    /// Has a call fail without doing anything, after so many more.
     pub fn fail_after(&self, calls: u64) {
-        self.0.borrow_mut().until_failure = Some(calls);
+        self.fail(calls, Failure::Undone);
+    }
+
+    /// Has a call fail, after so many more.
+    pub fn fail(&self, after: u64, how: Failure) {
+        self.0.borrow_mut().until_failure = Some((after, how));
     }
 
     /// Has no call fail any more. Returns whether one was still to come.
@@ -77,6 +94,11 @@ impl ModelBlocks {
     pub fn spoil(&self, block: BlockId, page: u32) {
         let mut state = self.0.borrow_mut();
         state.blocks.entry(block).or_default().bad.insert(page);
+    }
+
+    /// Has it be open, or not any more, what survives the loss of power: as after a flush that has failed.
+    pub fn set_doubt(&self, is_in_doubt: bool) {
+        self.0.borrow_mut().is_in_doubt = is_in_doubt;
     }
 
     /// Calls so far, of those that may fail.
@@ -109,14 +131,14 @@ impl ModelBlocks {
     /// # Errors
     /// [`Error::Io`] if it was told to fail, or a page that it changes in part is bad.
     pub fn write(&self, span: Span, data: &[u8], mark: Mark) -> Result<u64, Error> {
-        self.begin()?;
+        let failure = self.begin()?;
         self.need_edges(span)?;
         let mut state = self.0.borrow_mut();
         let block = state.blocks.entry(span.block).or_default();
         let before = block.used();
         block.write(span.from, &data[..span.len as usize]);
         block.note(mark);
-        Ok(block.used() - before)
+        failure.map_or(Ok(block.used() - before), Err)
     }
 
     /// Appends bytes to `out`.
@@ -124,7 +146,9 @@ impl ModelBlocks {
     /// # Errors
     /// [`Error::Io`] if it was told to fail, or a page is bad.
     pub fn read(&self, span: Span, out: &mut Vec<u8>) -> Result<(), Error> {
-        self.begin()?;
+        if let Some(error) = self.begin()? {
+            return Err(error);
+        }
         self.need_sound(span)?;
         let state = self.0.borrow();
         let none = Block::default();
@@ -133,19 +157,24 @@ impl ModelBlocks {
         Ok(())
     }
 
-    fn begin(&self) -> Result<(), Error> {
+    /// Counts a call, which may fail. `Some`: it is carried out, and fails then.
+    fn begin(&self) -> Result<Option<Error>, Error> {
         let mut state = self.0.borrow_mut();
         state.calls += 1;
         match &mut state.until_failure {
-            Some(0) => {
+            Some((0, how)) => {
+                let how = *how;
                 state.until_failure = None;
-                Err(Error::Io)
+                match how {
+                    Failure::Undone => Err(Error::Io),
+                    Failure::Done => Ok(Some(Error::Io)),
+                }
             }
-            Some(left) => {
+            Some((left, _)) => {
                 *left -= 1;
-                Ok(())
+                Ok(None)
             }
-            None => Ok(()),
+            None => Ok(None),
         }
     }
 
@@ -186,8 +215,12 @@ impl ModelBlocks {
         is_sound: Result<(), Error>,
         work: impl FnOnce(&mut State) -> T,
     ) -> Pending<'static, Result<T, Error>> {
-        let done = self.begin().and(is_sound);
-        Box::pin(ready(done.map(|()| work(&mut self.0.borrow_mut()))))
+        let begun = self.begin().and_then(|failure| is_sound.map(|()| failure));
+        let done = begun.and_then(|failure| {
+            let done = work(&mut self.0.borrow_mut());
+            failure.map_or(Ok(done), Err)
+        });
+        Box::pin(ready(done))
     }
 }
 
@@ -351,8 +384,13 @@ impl Blocks for ModelBlocks {
         self.answer(|state| state.blocks.get(&block).map_or(0, Block::used))
     }
 
-    fn commit(&self, _blocks: Vec<BlockId>) -> Pending<'_, Result<[u8; 8], Error>> {
+    fn commit(&self) -> Pending<'_, Result<[u8; 8], Error>> {
         self.answer(|state| state.verifier.to_le_bytes())
+    }
+
+    fn make_durable(&self) -> Pending<'_, Result<(), Error>> {
+        let is_sure = !self.0.borrow().is_in_doubt;
+        self.answer_if(is_sure.then_some(()).ok_or(Error::Delay), |_| ())
     }
 
     fn recover(

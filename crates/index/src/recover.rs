@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::rc::Rc;
 
-use files::{Attributes, Error, FileId, Handle, Kind, Mode, SeekFor, Timestamp, VolumeId};
+use files::{Attributes, Error, FileId, Handle, Kind, Mode, SeekFor, Timestamp};
 use meta::{Engine, Key, LimitError, MetaError, Outcome, Row, Transaction};
 use thiserror::Error as ThisError;
 
@@ -187,6 +187,7 @@ pub(crate) async fn open(options: Options) -> Result<Rc<Inner>, OpenError> {
         garbage: BTreeSet::new(),
         orphans: BTreeSet::new(),
         to_settle: BTreeSet::new(),
+        unrecovered: HashMap::new(),
         rounds: Rounds::default(),
         rng: fastrand::Rng::with_seed(options.seed),
         clock: 0,
@@ -328,6 +329,15 @@ pub(crate) async fn all(
     }
 }
 
+/// What has come of a step of recovery.
+#[derive(Default)]
+struct Recovering {
+    /// Behind whose end something may be stored: a row says that this is still to be cut off.
+    cut: Vec<Handle>,
+    /// What cannot be recovered yet, with the marks' bounds.
+    left: Vec<(Handle, u64)>,
+}
+
 impl Inner {
     /// Does what is left to do of the virtual nodes that were taken over.
     async fn recover(&self, grace: bool) -> Result<(), OpenError> {
@@ -351,7 +361,7 @@ impl Inner {
             if self.state.borrow().garbage.contains(&object) {
                 continue;
             }
-            self.cut_or_leave(object).await?;
+            self.cut_or_leave(object).await;
             marked.insert(object, 0);
         }
         for (object, row) in self.tasks(RowKind::Mark).await? {
@@ -394,72 +404,98 @@ impl Inner {
             let is_same = |(object, _): &&(Handle, u64)| object.volume == volume;
             let step = left.iter().take(WRITES_MAX / 3).take_while(is_same).count();
             let step: Vec<(Handle, u64)> = left.drain(..step).collect();
-            let cut = retry(async || self.recover_step(&step, volume).await).await?;
-            for object in cut {
-                if self.cut_or_leave(object).await? {
-                    self.state.borrow_mut().drop_live(object);
-                }
+            let recovered = retry(async || self.recover_step(&step).await).await?;
+            for (object, bound) in recovered.left {
+                self.leave(object, bound);
+            }
+            self.cut_all(recovered.cut).await;
+        }
+        Ok(())
+    }
+
+    async fn cut_all(&self, objects: Vec<Handle>) {
+        for object in objects {
+            if self.cut_or_leave(object).await {
+                self.state.borrow_mut().drop_live(object);
             }
         }
+    }
+
+    /// Puts an object off that cannot be recovered: whoever asks for it is refused, and the others go on.
+    fn leave(&self, object: Handle, bound: u64) {
+        let mut state = self.state.borrow_mut();
+        state.drop_live(object);
+        state.cache.forget_inode(object);
+        state.unrecovered.insert(object, bound);
+        state.to_settle.insert(object);
+    }
+
+    /// Recovers an object that was put off. The caller holds it exclusively.
+    pub(crate) async fn recover_late(&self, object: Handle, bound: u64) -> Result<(), Stop> {
+        let recovered = self.recover_step(&[(object, bound)]).await?;
+        if !recovered.left.is_empty() {
+            return Err(Error::Io.into());
+        }
+        self.state.borrow_mut().unrecovered.remove(&object);
+        self.cut_all(recovered.cut).await;
         Ok(())
     }
 
     /// Cuts off what is behind a file's end. If that cannot be done, since a page there is bad, say, the row of
     /// the cut stays and the file does not grow before it is done: nobody else has to wait for that. Returns
     /// whether it is done.
-    async fn cut_or_leave(&self, object: Handle) -> Result<bool, Error> {
+    async fn cut_or_leave(&self, object: Handle) -> bool {
         let Err(error) = retry(async || self.finish_cut(object).await).await else {
-            return Ok(true);
+            return true;
         };
         let loaded = match self.load(object).await {
-            Err(Error::Stale) => return Ok(true),
-            loaded => loaded?,
+            Err(Error::Stale) => return true,
+            loaded => loaded,
         };
         tracing::warn!(?object, %error, "a file's end is not cut off yet");
-        self.make_live(object, &loaded);
-        self.with_live(object, |live| live.is_ragged = true);
-        Ok(false)
+        if let Ok(loaded) = loaded {
+            self.make_live(object, &loaded);
+            self.with_live(object, |live| live.is_ragged = true);
+        }
+        false
     }
 
-    /// Recovers objects of one volume, in one transaction. Returns those behind whose end something may be
-    /// stored: a row says that this is still to be cut off.
-    async fn recover_step(
-        &self,
-        step: &[(Handle, u64)],
-        _volume: VolumeId,
-    ) -> Result<Vec<Handle>, Stop> {
+    /// Recovers objects of one volume, in one transaction.
+    async fn recover_step(&self, step: &[(Handle, u64)]) -> Result<Recovering, Stop> {
         let mut draft = Draft::default();
-        let mut cut = Vec::new();
+        let (mut done, mut all) = (Vec::new(), Recovering::default());
         for (object, bound) in step {
-            draft.of(*object);
-            match self.load(*object).await {
+            match self.recovered(*object, *bound).await {
                 // It ended after its mark was written again.
                 Err(Error::Stale) => {}
-                Ok(loaded) => {
-                    let inode = self.recovered(*object, &loaded, *bound).await?;
-                    if inode.attributes.kind == Kind::File
-                        && inode.has_blocks
-                        && self.has_more(*object, inode.attributes.size).await?
-                    {
+                Ok((loaded, inode, is_longer)) => {
+                    if is_longer {
                         draft.put(keys::task(RowKind::Cut, *object), encode_nothing());
-                        cut.push(*object);
+                        all.cut.push(*object);
                     }
                     draft.put_inode(*object, &loaded, inode);
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    tracing::error!(?object, %error, "it cannot be recovered yet (check the index)");
+                    all.left.push((*object, *bound));
+                    continue;
+                }
             }
+            draft.of(*object);
             draft.unmark(*object);
+            done.push(*object);
         }
-        self.commit(draft).await?;
+        if !done.is_empty() {
+            self.commit(draft).await?;
+        }
         let mut state = self.state.borrow_mut();
-        for (object, _) in step {
+        for object in &done {
             state.drop_live(*object);
             state.cache.forget_inode(*object);
         }
         drop(state);
-        step.iter()
-            .for_each(|(object, _)| self.blocks.forget(*object));
-        Ok(cut)
+        done.iter().for_each(|object| self.blocks.forget(*object));
+        Ok(all)
     }
 
     /// Whether anything may be stored behind a file's end. Of the page that the end is in, that is not known.
@@ -479,8 +515,9 @@ impl Inner {
         Ok(is_stored || self.next_mapped(file, number + 1).await?.is_some())
     }
 
-    /// An object as its row, its mark and its records say.
-    async fn recovered(&self, object: Handle, loaded: &Loaded, bound: u64) -> Result<Inode, Error> {
+    /// An object's row, what it is as its mark and its records say, and whether more is stored behind its end.
+    async fn recovered(&self, object: Handle, bound: u64) -> Result<(Loaded, Inode, bool), Error> {
+        let loaded = self.load_row(object).await?;
         let mut inode = Inode::clone(&loaded.inode);
         let now = self.now();
         if inode.attributes.kind == Kind::File && inode.has_blocks {
@@ -495,6 +532,9 @@ impl Inner {
         attributes.change = attributes.change.max(bound) + 1;
         attributes.mtime = attributes.mtime.max(now);
         attributes.ctime = attributes.ctime.max(now);
-        Ok(inode)
+        let is_longer = inode.attributes.kind == Kind::File
+            && inode.has_blocks
+            && self.has_more(object, inode.attributes.size).await?;
+        Ok((loaded, inode, is_longer))
     }
 }

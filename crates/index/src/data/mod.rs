@@ -230,7 +230,7 @@ impl Inner {
         held: &Held,
     ) -> Result<(Vec<Piece>, Mark, u64), Stop> {
         let loaded = self.file(file).await?;
-        range.end().ok_or(Error::FileTooLarge)?;
+        let end = range.end().ok_or(Error::FileTooLarge)?;
         self.need_io(caller, file, &loaded, Share::WRITE)?;
         if range.len == 0 {
             return Ok((Vec::new(), mark_of(file, &loaded), 0));
@@ -238,8 +238,11 @@ impl Inner {
         if self.is_ragged(file) {
             let alone = [(Place::Object(file), Mode::Exclusive)];
             held.extend(&alone).await;
-            self.finish_cut(file).await?;
-            return Err(Stop::Again);
+            if !self.is_ragged(file) || self.finish_cut_before(file, end).await? {
+                return Err(Stop::Again);
+            }
+            let loaded = self.file(file).await?;
+            self.need_io(caller, file, &loaded, Share::WRITE)?;
         }
         let job = Job {
             caller,
@@ -301,16 +304,10 @@ impl Inner {
     }
 
     pub(crate) async fn commit_data(&self, file: Handle, range: Range) -> Result<Answer, Stop> {
-        let loaded = self.file(file).await?;
-        let end = range.offset.checked_add(range.len);
-        let end = end.ok_or(Error::Invalid)?;
-        let size = loaded.inode.attributes.size;
-        let end = if range.len == 0 { size } else { end.min(size) };
-        let blocks = match loaded.inode.has_blocks {
-            true => self.mapped(file, range.offset, end).await?,
-            false => Vec::new(),
-        };
-        let verifier = self.blocks.commit(blocks).await?;
+        self.file(file).await?;
+        range.offset.checked_add(range.len).ok_or(Error::Invalid)?;
+        // One flush makes all of it durable: nothing is gained by asking for less.
+        let verifier = self.blocks.commit().await?;
         Ok(Answer::Committed { verifier })
     }
 

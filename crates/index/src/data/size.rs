@@ -71,6 +71,22 @@ impl Inner {
         }
     }
 
+    /// Cuts off what is stored behind a file's end, before its bytes in front of `end` are changed. If that fails,
+    /// since a page there is bad, say, only what does not touch the last whole page in front of the size is let
+    /// pass. Returns whether it is done: if not, the file stays as it is behind that page.
+    pub(super) async fn finish_cut_before(&self, file: Handle, end: u64) -> Result<bool, Stop> {
+        let error = match self.finish_cut(file).await {
+            Ok(()) => return Ok(true),
+            Err(Stop::Again) => return Err(Stop::Again),
+            Err(Stop::Refused(error)) => error,
+        };
+        let size = self.file(file).await?.inode.attributes.size;
+        match end <= size / PAGE * PAGE {
+            true => Ok(false),
+            false => Err(error.into()),
+        }
+    }
+
     /// Has the ends that records have told so far not count any more: one of a write that has failed may be
     /// behind the file's.
     async fn raise_truncate_epoch(&self, file: Handle, loaded: &Loaded) -> Result<(), Stop> {
@@ -96,7 +112,10 @@ impl Inner {
         for block in &blocks {
             freed += self.blocks.used(*block).await?;
         }
-        self.blocks.free(blocks, mark).await?;
+        if let Err(error) = self.blocks.free(blocks, mark).await {
+            self.miscount(file);
+            return Err(error);
+        }
         self.change_used(file, 0, freed);
         Ok(())
     }
@@ -121,10 +140,44 @@ impl Inner {
     /// Makes a hole in a block of a live file, and counts what that frees.
     async fn punch(&self, file: Handle, span: Span, mark: Mark) -> Result<(), Error> {
         let before = self.blocks.used(span.block).await?;
-        self.blocks.punch(span, mark).await?;
-        let after = self.blocks.used(span.block).await?;
-        self.change_used(file, after, before);
-        Ok(())
+        let done = self.blocks.punch(span, mark).await;
+        self.count_change(file, span.block, before, done).await
+    }
+
+    /// Counts what a change of a block of a live file has come to. Of one that has failed, nobody can tell: what
+    /// the file occupies is counted again then, before its row says so for good.
+    pub(super) async fn count_change(
+        &self,
+        file: Handle,
+        block: BlockId,
+        before: u64,
+        done: Result<(), Error>,
+    ) -> Result<(), Error> {
+        let after = match done {
+            Ok(()) => self.blocks.used(block).await,
+            Err(error) => Err(error),
+        };
+        match after {
+            Ok(after) => self.change_used(file, after, before),
+            Err(_) => self.miscount(file),
+        }
+        after.map(drop)
+    }
+
+    fn miscount(&self, file: Handle) {
+        let mut state = self.state.borrow_mut();
+        state.with_bytes(file, |live| live.is_miscounted = true);
+    }
+
+    /// Takes note that a change of a live file's data has failed, if it has: contents may be others, and so the
+    /// change number has to be. What is begun anew changes it then.
+    pub(super) fn note_part<T>(&self, file: Handle, done: Result<T, Stop>) -> Result<T, Stop> {
+        if let Err(Stop::Refused(_)) = done {
+            let now = self.now();
+            let mut state = self.state.borrow_mut();
+            state.with_bytes(file, |live| live.changed_in_part(now));
+        }
+        done
     }
 
     /// Makes holes of a range's blocks.
@@ -160,7 +213,7 @@ impl Inner {
         });
     }
 
-    /// What each change of data begins with: it is a regular file, the range is one, the caller may.
+    /// What room and holes begin with: it is a regular file, the range is one, the caller may.
     async fn need_range(&self, job: &Job<'_>, file: Handle, range: Range) -> Result<u64, Stop> {
         let loaded = self.file(file).await?;
         if range.len == 0 {
@@ -168,9 +221,6 @@ impl Inner {
         }
         let end = range.end().ok_or(Error::FileTooLarge)?;
         self.need_io(job.caller, file, &loaded, Share::WRITE)?;
-        if self.is_ragged(file) {
-            self.finish_cut(file).await?;
-        }
         Ok(end)
     }
 
@@ -184,6 +234,7 @@ impl Inner {
         if range.len > self.blocks.room().total {
             return Err(Error::NoSpace.into());
         }
+        let is_cut = !self.is_ragged(file) || self.finish_cut_before(file, end).await?;
         let reserved = self.reserve(file, range).await?;
         let filled = self.fill(job, file, range).await;
         self.unreserve(file, reserved);
@@ -196,7 +247,15 @@ impl Inner {
             }
             inode.touch_attributes(now);
         };
-        self.keep(job, file, Answer::Done, grow).await
+        let answer = self.keep(job, file, Answer::Done, grow).await?;
+        self.stay_ragged(file, !is_cut);
+        Ok(answer)
+    }
+
+    /// Takes note that what is behind a file's end is still to be cut off.
+    fn stay_ragged(&self, file: Handle, is_ragged: bool) {
+        let mut state = self.state.borrow_mut();
+        state.with_bytes(file, |live| live.is_ragged |= is_ragged);
     }
 
     async fn fill(&self, job: &Job<'_>, file: Handle, range: Range) -> Result<(), Stop> {
@@ -206,9 +265,8 @@ impl Inner {
         let mark = mark_of(file, &self.load(file).await?);
         for span in pieces.iter().filter_map(|piece| piece.span) {
             let before = self.blocks.used(span.block).await?;
-            self.blocks.reserve(span, mark).await?;
-            let after = self.blocks.used(span.block).await?;
-            self.change_used(file, after, before);
+            let done = self.blocks.reserve(span, mark).await;
+            self.count_change(file, span.block, before, done).await?;
         }
         Ok(())
     }
@@ -226,15 +284,29 @@ impl Inner {
             true => size.next_multiple_of(PAGE),
             false => end,
         };
+        // Behind the end there is nothing.
+        let end = if range.offset < size { end } else { 0 };
         self.prepare_none(job, file).await?;
-        if range.offset < size {
-            self.punch_range(file, range.offset, end).await?;
-        }
+        let punched = self.punch_and_keep(job, file, (range.offset, end)).await;
+        self.note_part(file, punched)
+    }
+
+    async fn punch_and_keep(
+        &self,
+        job: &Job<'_>,
+        file: Handle,
+        (from, end): (u64, u64),
+    ) -> Result<Answer, Stop> {
+        // Holes grow no file. What is behind its end may stay there, and one in the place of a bad page heals it.
+        let is_ragged = self.is_ragged(file);
+        self.punch_range(file, from, end).await?;
         let now = self.now();
         let touch = |inode: &mut Inode| {
             inode.touch(now);
         };
-        self.keep(job, file, Answer::Done, touch).await
+        let answer = self.keep(job, file, Answer::Done, touch).await?;
+        self.stay_ragged(file, is_ragged);
+        Ok(answer)
     }
 
     /// Writes a file's row after a change of its data, with new size and times, and the answer. The caller

@@ -88,7 +88,8 @@ impl Inner {
         let found = self.find(directory, name).await?.ok_or(Error::NotFound)?;
         let object = beside(directory, found.file);
         if found.kind == Kind::Directory {
-            self.stand_at(job, &[object]).await?;
+            let is_at_hand = self.peek(object).is_some();
+            self.stand_at(job, &[object], is_at_hand).await?;
         }
         self.found(object).await
     }
@@ -100,17 +101,25 @@ impl Inner {
             return Err(Error::NotFound.into());
         }
         let parent = beside(directory, loaded.inode.parent);
-        self.stand_at(job, &[parent]).await?;
+        let is_at_hand = self.peek(parent).is_some();
+        self.stand_at(job, &[parent], is_at_hand).await?;
         self.found(parent).await
     }
 
     /// Stands in the queues of directories that a request has found, before it tells of them: a change number
-    /// shows in memory before the name that it stands for is there.
-    async fn stand_at(&self, job: &Job<'_>, directories: &[Handle]) -> Result<(), Stop> {
+    /// shows in memory before the name that it stands for is there. Where nobody stands it need not, if all that it
+    /// tells of is at hand: nobody begins anything before it has told.
+    async fn stand_at(
+        &self,
+        job: &Job<'_>,
+        directories: &[Handle],
+        is_at_hand: bool,
+    ) -> Result<(), Stop> {
         let busy = directories
             .iter()
             .map(|directory| Place::Object(*directory))
-            .filter(|place| !job.held.is_at(*place) && !self.slots.is_free(*place));
+            .filter(|place| !(is_at_hand && self.slots.is_free(*place)))
+            .filter(|place| !job.held.is_at(*place));
         let more: Vec<(Place, Mode)> = busy.map(|place| (place, Mode::Look)).collect();
         match more.is_empty() || job.held.extend(&more).await {
             true => Ok(()),
@@ -177,15 +186,19 @@ impl Inner {
                 let is_directory = |of: &&(u64, Dirent)| of.1.kind == Kind::Directory;
                 let directories = page.iter().filter(is_directory);
                 let directories = directories.map(|(_, dirent)| beside(directory, dirent.file));
-                self.stand_at(job, &directories.collect::<Vec<_>>()).await?;
+                let directories: Vec<Handle> = directories.collect();
+                let is_at_hand = page
+                    .iter()
+                    .all(|(_, dirent)| self.peek(beside(directory, dirent.file)).is_some());
+                self.stand_at(job, &directories, is_at_hand).await?;
             }
             for (cookie, dirent) in page {
-                let attributes = match with_attributes {
+                let object = beside(directory, dirent.file);
+                // What could not be recovered has a name at least.
+                let is_known = !self.state.borrow().unrecovered.contains_key(&object);
+                let attributes = match with_attributes && is_known {
                     false => None,
-                    true => {
-                        let object = beside(directory, dirent.file);
-                        Some(self.load(object).await?.inode.attributes)
-                    }
+                    true => Some(self.load(object).await?.inode.attributes),
                 };
                 entries.push(DirEntry {
                     cookie,

@@ -301,3 +301,25 @@ fn a_size_survives_by_its_records_and_no_cut_comes_back() {
     let expected = [vec![1; 10], vec![0; 4990], vec![2; 1000]].concat();
     assert!(data == expected);
 }
+
+#[test]
+fn neither_a_commit_nor_a_close_reads_the_block_map() {
+    let (_disk, node, seen) = spied();
+    let file = create(&node, "a");
+    // Of each row of the map one block.
+    for row in 0..50 {
+        write(&node, file, row * 64 * index::BLOCK_LEN, b"x");
+    }
+    node.run(node.index.settle_all()).expect("nothing fails");
+    write(&node, file, 0, b"y");
+    let all = files::Range { offset: 0, len: 0 };
+    let committed = cost(&seen, || {
+        let done = node.root(Request::Commit(file, all));
+        assert!(matches!(done, Ok(Answer::Committed { .. })), "{done:?}");
+    });
+    assert_eq!(committed, (0, 0));
+    let settled = cost(&seen, || {
+        node.run(node.index.settle_all()).expect("nothing fails");
+    });
+    assert_eq!(settled, (1, 0));
+}

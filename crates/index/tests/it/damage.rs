@@ -1,8 +1,9 @@
 //! Each kind of damage is planted, and found.
 
+use conformance::files::{create_file, created};
 use files::{
-    Answer, Caller, CreateHow, FileSystem, Handle, Name, New, Request, SetAttributes, SetXattr,
-    Stability, VolumeId,
+    Answer, Caller, CreateHow, Error, FileSystem, Handle, Name, New, Request, SetAttributes,
+    SetXattr, Stability, VolumeId,
 };
 use index::Finding;
 use meta::{Key, Outcome, Transaction};
@@ -320,4 +321,74 @@ fn what_cannot_be_deleted_or_settled_keeps_nobody_else_waiting() {
         "{}",
         node.index.live_objects()
     );
+}
+
+/// Three files that are marked, as a crash leaves them: one row of the second one is no row.
+fn one_marked_of_three(kind: u8) -> (Disk, [Handle; 3]) {
+    let disk = Disk::new(3, |format| format.virtual_nodes = 1);
+    let node = disk.open();
+    let caller = Caller::ROOT;
+    let files = ["a", "b", "c"].map(|name| {
+        let request = create_file(ROOT, name, CreateHow::Guarded, 0o600);
+        let (file, ..) = created(node.root(request));
+        let stable = Stability::FileSync;
+        node.run(node.fs.write(&caller, file, 0, &[1; 5000], stable))
+            .expect("a write");
+        file
+    });
+    let disk = disk.fork(4);
+    let is_of = |key: &Key| key[1..].starts_with(&files[1].to_bytes());
+    for (key, _) in rows(&disk, kind).iter().filter(|(key, _)| is_of(key)) {
+        put(&disk, key, &[200]);
+    }
+    (disk, files)
+}
+
+#[test]
+fn a_marked_file_that_cannot_be_recovered_keeps_nothing_else_from_opening() {
+    for kind in [b'b', b'i'] {
+        let (disk, [first, bad, last]) = one_marked_of_three(kind);
+        let whole = rows(&disk, kind);
+        for _ in 0..2 {
+            let node = disk.open();
+            for file in [first, last] {
+                let Ok(Answer::Attributes(of)) = node.root(Request::GetAttributes(file)) else {
+                    panic!("{file:?}");
+                };
+                assert_eq!((of.size, of.used), (5000, 8192));
+            }
+            // Nobody knows its size, nor a change number that nobody has seen.
+            assert_eq!(node.root(Request::GetAttributes(bad)), Err(Error::Io));
+            let read = Request::ReadDirectory {
+                directory: ROOT,
+                cookie: 0,
+                bytes_max: 4096,
+                attributes: false,
+            };
+            node.root(read).expect("a listing");
+            let stable = Stability::FileSync;
+            let caller = Caller::ROOT;
+            let write = node.run(node.fs.write(&caller, bad, 0, &[2], stable));
+            assert_eq!(write, Err(Error::Io));
+            node.run(node.fs.write(&caller, first, 0, &[2], stable))
+                .expect("a write");
+            let _ = node.run(node.index.settle_all());
+            assert_eq!(rows(&disk, b'm').len(), 1, "its mark, and no other");
+        }
+        // As soon as the row is again what it was, so is the file.
+        let node = disk.open();
+        let sound = one_marked_of_three(b'?').0;
+        for (key, value) in rows(&sound, kind) {
+            if whole.contains(&(key.clone(), vec![200])) {
+                put(&disk, &key, &value);
+            }
+        }
+        while node.run(node.index.step()) != Ok(false) {}
+        let Ok(Answer::Attributes(of)) = node.root(Request::GetAttributes(bad)) else {
+            panic!("it is whole");
+        };
+        assert_eq!((of.size, of.used), (5000, 8192));
+        let seen = check(&disk);
+        assert!(seen.findings.is_empty(), "{seen:?}");
+    }
 }

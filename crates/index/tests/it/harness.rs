@@ -110,6 +110,24 @@ pub(crate) fn open_slow(disk: &Disk, spy: impl FnOnce(Rc<dyn Engine>) -> Rc<dyn 
 /// How far a turn moves a slow engine's clock.
 pub(crate) const STEP: Duration = Duration::from_micros(10);
 
+pub(crate) fn turn(slow: &Slow) {
+    slow.core.turn();
+    slow.clock.advance(STEP);
+}
+
+/// Turns a slow index's core until a future has ended.
+pub(crate) fn drive<T>(slow: &Slow, future: impl Future<Output = T>) -> T {
+    let mut future = pin!(future);
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..TURNS_MAX {
+        if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
+            return done;
+        }
+        turn(slow);
+    }
+    panic!("a request does not end");
+}
+
 /// An index over an engine that takes time.
 pub(crate) struct Slow {
     pub(crate) index: Index,

@@ -8,6 +8,7 @@ mod differential;
 mod harness;
 mod numbers;
 mod owners;
+mod parts;
 mod short;
 mod spy;
 mod suite;

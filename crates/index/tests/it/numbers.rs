@@ -1,6 +1,5 @@
 //! No change number of a directory stands for two contents, whoever sees it.
 
-use std::future::Future;
 use std::task::{Context, Poll, Waker};
 
 use conformance::files::{create_file, created};
@@ -8,7 +7,7 @@ use files::{
     Answer, Caller, CreateHow, Error, Handle, Name, New, Request, SetAttributes, VolumeId,
 };
 
-use crate::harness::{Disk, Node, STEP, Slow, open_slow};
+use crate::harness::{Disk, Node, drive, open_slow, turn};
 
 const ROOT: Handle = Handle::root(VolumeId(1));
 static CALLER: Caller = Caller::ROOT;
@@ -25,23 +24,6 @@ fn make_directory(node: &Node, directory: Handle, text: &str) -> Handle {
         attributes: SetAttributes::default(),
     };
     created(node.root(request)).0
-}
-
-fn turn(slow: &Slow) {
-    slow.core.turn();
-    slow.clock.advance(STEP);
-}
-
-fn drive<T>(slow: &Slow, future: impl Future<Output = T>) -> T {
-    let mut future = std::pin::pin!(future);
-    let mut cx = Context::from_waker(Waker::noop());
-    for _ in 0..100_000 {
-        if let Poll::Ready(done) = future.as_mut().poll(&mut cx) {
-            return done;
-        }
-        turn(slow);
-    }
-    panic!("a request does not end");
 }
 
 /// What shows a directory's attributes to who asks for something else: its name, its parent's listing, the
@@ -154,4 +136,57 @@ fn a_directory_shows_no_number_that_its_entries_may_still_miss() {
             look_while_it_changes(is_marked, is_refused);
         }
     }
+}
+
+#[test]
+fn what_is_read_while_a_name_is_made_shows_no_number_that_may_come_to_nothing() {
+    let mut looked = 0;
+    for (which, turns) in (0..3).flat_map(|which| (0..8).map(move |turns| (which, turns))) {
+        let disk = Disk::new(4, |format| format.virtual_nodes = 1);
+        let node = disk.open();
+        let directory = make_directory(&node, ROOT, "d");
+        let inner = make_directory(&node, directory, "inner");
+        for number in 0..8 {
+            let request = create_file(ROOT, &number.to_string(), CreateHow::Guarded, 0o600);
+            let _ = created(node.root(request));
+        }
+        node.run(node.index.settle_all()).expect("nothing fails");
+        drop(node);
+        // Nothing is at hand yet.
+        let slow = open_slow(&disk, |engine| engine);
+        let make = |text| create_file(directory, text, CreateHow::Guarded, 0o600);
+        let mut asked = slow.index.call(&CALLER, looks(inner)[which].clone());
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut poll = || asked.as_mut().poll(&mut cx);
+        let mut answer = poll();
+        for _ in 0..turns {
+            if answer.is_pending() {
+                turn(&slow);
+                answer = poll();
+            }
+        }
+        let index = slow.index.clone();
+        let request = make("new");
+        let making = slow.core.handle();
+        let making = making.spawn(async move { index.call(&CALLER, request).await });
+        let change = loop {
+            if let Poll::Ready(answer) = answer {
+                break change_in(answer, directory);
+            }
+            turn(&slow);
+            answer = poll();
+        };
+        // The power fails here.
+        let node = disk.fork(7).open();
+        if node.root(Request::Lookup(directory, name("new"))).is_err() {
+            looked += 1;
+            let after = change_of_creation(node.root(make("other")));
+            assert!(
+                after > change,
+                "{after} after {change}, at look {which}, {turns} turns"
+            );
+        }
+        let _ = drive(&slow, making);
+    }
+    assert!(looked > 0, "nobody has looked in time");
 }

@@ -4,7 +4,7 @@ use conformance::files::{create_file, created};
 use files::{Caller, CreateHow, FileSystem, Handle, Range, Request, SetAttributes};
 use index::{BLOCK_LEN, Written};
 
-use crate::harness::{Disk, Node};
+use crate::harness::{Disk, IndexFs, Node, check, drive, open_slow};
 
 static ROOT: Caller = Caller::ROOT;
 
@@ -223,6 +223,20 @@ fn a_bad_page_at_the_end_of_one_file_stops_nobody_else() {
             let far = node.run(node.fs.write(&ROOT, bad, 9000, b"more", stable));
             assert_eq!(far, Err(files::Error::Io));
             assert_eq!(resize(&node, bad, 20_000), Err(files::Error::Io));
+            // What is in front of that page is as good as any.
+            let near = node.run(node.fs.write(&ROOT, bad, 10, b"near", stable));
+            assert!(near.is_ok(), "{near:?}");
+            for far in [false, true] {
+                let offset = 100;
+                let len = if far { 5000 } else { 1000 };
+                let range = Range { offset, len };
+                let done = node.root(Request::Allocate(bad, range));
+                assert_eq!(done.is_err(), far, "{done:?}");
+            }
+            let again = node.run(node.fs.write(&ROOT, bad, 9000, b"more", stable));
+            assert_eq!(again, Err(files::Error::Io), "it does not grow yet");
+            node.run(node.fs.write(&ROOT, bad, 10, &[7; 4], stable))
+                .expect("a write");
             // It is left for later, and the others are settled.
             assert!(
                 node.run(node.fs.write(&ROOT, good, 0, b"g", stable))
@@ -249,6 +263,76 @@ fn a_bad_page_at_the_end_of_one_file_stops_nobody_else() {
         let node = disk.fork(3).open();
         assert_eq!(stat(&node, bad).used, 8192);
     }
+}
+
+#[test]
+fn a_hole_in_the_place_of_the_bad_page_heals_the_file() {
+    let (disk, [bad, _]) = one_with_a_bad_end(false);
+    let node = disk.open();
+    let hole = Range {
+        offset: 4096,
+        len: 5000,
+    };
+    node.root(Request::Deallocate(bad, hole)).expect("a hole");
+    let found = grown(&node, bad, 12_000);
+    assert!(found[..4096] == [7; 4096] && found[4096..] == [0; 12_000 - 4096]);
+    node.run(node.index.settle_all()).expect("nothing fails");
+    assert_eq!(stat(&node, bad).used, 4096);
+}
+
+#[test]
+fn one_file_that_cannot_be_settled_holds_nobody_up() {
+    const FILES: usize = 100;
+    let (disk, [bad, _]) = one_with_a_bad_end(false);
+    let slow = open_slow(&disk, |engine| engine);
+    let fs = IndexFs {
+        index: slow.index.clone(),
+        blocks: disk.blocks.clone(),
+    };
+    let root = Handle::root(files::VolumeId(1));
+    let holder = files::Holder {
+        client: 1,
+        owner: 1,
+    };
+    let share = |access| Request::Downgrade {
+        file: bad,
+        holder,
+        access,
+        deny: files::Share::empty(),
+    };
+    let open = Request::Open {
+        file: bad,
+        holder,
+        access: files::Share::READ,
+        deny: files::Share::empty(),
+        reclaim: false,
+    };
+    for request in [open, share(files::Share::empty())] {
+        drive(&slow, fs.call(&ROOT, request)).expect("it is open, and closed");
+    }
+    let names: Vec<String> = (0..FILES).map(|number| format!("{number}")).collect();
+    for name in &names {
+        let request = create_file(root, name, CreateHow::Guarded, 0o600);
+        let (file, ..) = created(drive(&slow, fs.call(&ROOT, request)));
+        let stable = files::Stability::FileSync;
+        drive(&slow, fs.write(&ROOT, file, 0, &[1], stable)).expect("a write");
+        let remove = Request::Remove {
+            directory: root,
+            name: files::Name::new(name.as_str()).expect("a name"),
+            directory_only: None,
+        };
+        drive(&slow, fs.call(&ROOT, remove)).expect("it is there");
+    }
+    let index = slow.index.clone();
+    drop(slow.core.handle().spawn(async move { index.work().await }));
+    // Five seconds.
+    for _ in 0..1000 {
+        slow.core.turn();
+        slow.clock.advance(std::time::Duration::from_millis(5));
+    }
+    let seen = check(&disk);
+    assert_eq!(seen.garbage, 0, "of {FILES}, after five seconds");
+    assert_eq!(slow.index.live_objects(), 2, "the root and the bad file");
 }
 
 #[test]
@@ -306,4 +390,24 @@ fn what_a_write_has_stored_that_nobody_has_heard_of_is_counted() {
     node.run(node.index.settle_all()).expect("nothing fails");
     assert_eq!(stat(&node, file).used, 8192);
     assert_eq!(node.index.volumes()[0].bytes, 8192);
+}
+
+#[test]
+fn no_row_tells_of_what_a_failed_flush_has_left_in_doubt() {
+    let disk = Disk::new(1, |_| {});
+    let node = disk.open();
+    let file = file(&node);
+    let unstable = files::Stability::Unstable;
+    node.run(node.fs.write(&ROOT, file, 0, &[7; 5000], unstable))
+        .expect("a write");
+    disk.blocks.set_doubt(true);
+    assert_eq!(
+        node.run(node.index.settle_all()),
+        Err(files::Error::Delay),
+        "it is not safe yet"
+    );
+    assert_eq!(check(&disk).marked, 1, "the file");
+    disk.blocks.set_doubt(false);
+    node.run(node.index.settle_all()).expect("nothing fails");
+    assert_eq!(check(&disk).marked, 0);
 }

@@ -1,6 +1,7 @@
 //! Compounds on the slots of a session (RFC 8881, section 2.10).
 
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -100,6 +101,8 @@ struct Inner {
     highest: Cell<u32>,
     /// Grows with whatever comes.
     heard: Cell<u64>,
+    /// How long the server lets a client be silent.
+    lease: Cell<Duration>,
 }
 
 /// What a compound was answered.
@@ -165,6 +168,7 @@ impl Client {
                 slots: RefCell::default(),
                 highest: Cell::new(0),
                 heard: Cell::new(0),
+                lease: Cell::default(),
             }))),
         };
         drop(core.spawn(send(Rc::clone(&client.inner.0), sender)));
@@ -219,12 +223,30 @@ impl Client {
             .borrow_mut()
             .extend((0..slots).rev().map(|slot| (slot, 1)));
         *self.inner.free.borrow_mut() = Semaphore::new(slots as usize);
-        let complete = NfsArgop4::ReclaimComplete(ReclaimComplete4Args { rca_one_fs: false });
-        match self.call(&[complete]).await?.ok() {
+        let operations = [
+            NfsArgop4::Putrootfh,
+            NfsArgop4::Getattr(Getattr4Args {
+                attr_request: Bitmap4::of(&[FATTR4_LEASE_TIME]),
+            }),
+            NfsArgop4::ReclaimComplete(ReclaimComplete4Args { rca_one_fs: false }),
+        ];
+        let reply = self.call(&operations).await?;
+        match reply.ok() {
             // A client of the same name has said so before.
-            Ok(_) | Err(ClientError::Status(Nfsstat4::NFS4ERR_COMPLETE_ALREADY)) => Ok(()),
-            Err(error) => Err(error),
+            Ok(_) | Err(ClientError::Status(Nfsstat4::NFS4ERR_COMPLETE_ALREADY)) => {}
+            Err(error) => return Err(error),
         }
+        let Some(Ok(NfsResop4::Getattr(Ok(got)))) = reply.results()?.nth(1) else {
+            return Err(ClientError::Unexpected);
+        };
+        let lease_s = got.obj_attributes.attributes().find_map(|one| match one {
+            Ok(Attribute::LeaseTime(seconds)) => Some(seconds),
+            _ => None,
+        });
+        let lease_s = lease_s.ok_or(ClientError::Unexpected)?.max(1);
+        let lease = Duration::from_secs(u64::from(lease_s));
+        self.inner.lease.set(lease);
+        Ok(())
     }
 
     /// Ends the session and the client, so that the server forgets them at once. The connection is closed
@@ -248,6 +270,18 @@ impl Client {
         });
         self.alone(&end).await?.ok()?;
         Ok(())
+    }
+
+    /// Asks for nothing, three times a lease, for ever: a client that is silent for longer than a lease may lose what it
+    /// has open (RFC 8881, section 8.3). Who has other work may be late by two thirds of it.
+    ///
+    /// # Errors
+    /// [`ClientError`], and that alone.
+    pub async fn keep(&self) -> Result<Infallible, ClientError> {
+        loop {
+            self.inner.core.sleep(self.inner.lease.get() / 3).await;
+            self.call(&[]).await?.ok()?;
+        }
     }
 
     /// The client's number at the server, which its open-owners name.

@@ -132,10 +132,7 @@ fn run(site: &mut Site, seed: u64, met: &Rc<Met>) {
         "clients do not come to an end"
     );
     assert_eq!(site.streams(), 2, "that of the data and that of its index");
-    // Known to name faults after some runs on a disk that fails now and then (seeds 7 and 12): not explained yet.
-    if site.nature != Nature::Faulty {
-        site.check();
-    }
+    site.check();
 }
 
 #[test]
@@ -173,5 +170,7 @@ fn what_was_answered_is_there_whatever_the_server_goes_through() {
         let all: u64 = starts.iter().map(|(all, ..)| all).sum();
         let from_checkpoints: u64 = starts.iter().map(|(_, some, _)| some).sum();
         assert!((1..all).contains(&from_checkpoints), "{starts:?}");
+        let each = |(_, from_checkpoints, _): &(u64, u64, u64)| *from_checkpoints > 0;
+        assert!(starts.iter().all(each), "{starts:?}");
     }
 }
