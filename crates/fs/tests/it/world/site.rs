@@ -215,6 +215,8 @@ impl Site {
         self.note("the power goes");
         self.is_up.set(false);
         *self.fs.borrow_mut() = None;
+        // Commits under way are carried out or not: who waits for them would give them up as it ends.
+        self.rows.lose_power();
         self.world.kill(0).expect("no panic");
         self.come_back();
     }
@@ -229,6 +231,7 @@ impl Site {
         self.note("the process is killed");
         self.is_up.set(false);
         *self.fs.borrow_mut() = None;
+        self.rows.lose_power();
         self.world.kill_process(0).expect("no panic");
     }
 
@@ -281,7 +284,6 @@ impl Site {
     }
 
     fn come_back(&mut self) {
-        self.rows.lose_power();
         let wait = self.world.chance().u64(..2_000_000);
         self.world
             .run_for(Duration::from_nanos(wait))
@@ -307,6 +309,17 @@ impl Site {
         let rows = self.rows.rows();
         let is_stream = |key: &meta::Key| key.starts_with(b"snebula/s");
         rows.iter().filter(|(key, _)| is_stream(key)).count()
+    }
+
+    /// Requests since the last start that were answered with what had been done before.
+    pub(crate) fn repeats(&mut self) -> u64 {
+        self.await_up();
+        let fs = self.fs.borrow().clone().expect("it is up");
+        let figures = self
+            .world
+            .run(0, move |_| async move { fs.figures().await });
+        let figures = figures.expect("no panic").expect("it is read");
+        figures.index.repeats
     }
 
     /// Some of what is asked of the engine ends without an answer that says what became of it.
