@@ -88,26 +88,12 @@ impl DataUnit {
 
     /// Looks whether power may still take something that was to be durable: what a flush that has failed has left
     /// open. [`DataUnit::commit`] knows nothing of that once it has told of it, by an error or another verifier.
-    /// Compaction moves it; that it can, a record is appended behind it, if there is none.
+    /// Compaction moves it. What a flush leaves open is known once something else was asked for: a commit before this.
     ///
     /// # Errors
     /// [`FileError::InDoubt`] if there is such a thing, the stream's.
     pub async fn check_doubts(&self) -> Result<(), FileError> {
-        let inner = &self.inner;
-        let checked = inner.check_doubts(None).await;
-        if let Err(FileError::InDoubt { extent }) = checked
-            && extent >= inner.order.horizon().extent
-        {
-            let reserved = inner.index.borrow().reserved;
-            let checkpoint = inner.checkpoints.number.get();
-            let behind = inner.bare(Head::State {
-                reserved,
-                checkpoint,
-            });
-            let durable = block::Durable::Yes;
-            inner.append(vec![behind], durable, Vec::new()).await?;
-        }
-        checked
+        self.inner.check_doubts_behind(None).await
     }
 }
 
