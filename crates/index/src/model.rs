@@ -341,27 +341,28 @@ impl Blocks for ModelBlocks {
 
     /// One of the pairs after the other may fail.
     fn share(&self, pairs: Vec<(BlockId, BlockId)>, mark: Mark) -> Pending<'_, Result<(), Error>> {
-        let mut done = Ok(());
         for (from, new) in pairs {
-            done = done.and(self.begin());
-            if done.is_err() {
-                break;
-            }
+            let failure = match self.begin() {
+                Ok(failure) => failure,
+                Err(error) => return Box::pin(ready(Err(error))),
+            };
             let mut state = self.0.borrow_mut();
-            let Some(source) = state.blocks.get(&from).cloned() else {
-                continue;
-            };
-            // Of its ends nothing is taken, and room that is only kept is not shared.
-            let clone = Block {
-                pages: source.pages,
-                bad: source.bad,
-                ..Block::default()
-            };
-            let before = state.blocks.insert(new, clone);
-            assert!(before.is_none(), "{new:?} is not new");
-            state.blocks.get_mut(&new).expect("just put").note(mark);
+            if let Some(source) = state.blocks.get(&from).cloned() {
+                // Of its ends nothing is taken, and room that is only kept is not shared.
+                let clone = Block {
+                    pages: source.pages,
+                    bad: source.bad,
+                    ..Block::default()
+                };
+                let before = state.blocks.insert(new, clone);
+                assert!(before.is_none(), "{new:?} is not new");
+                state.blocks.get_mut(&new).expect("just put").note(mark);
+            }
+            if let Some(error) = failure {
+                return Box::pin(ready(Err(error)));
+            }
         }
-        Box::pin(ready(done))
+        Box::pin(ready(Ok(())))
     }
 
     fn seek(
