@@ -85,7 +85,7 @@ enum To {
     /// A device or a pipe: it is written to as it is.
     Special(File),
     /// A file, under a name of its own until it is whole, and what it replaces then.
-    File(NamedTempFile, PathBuf, Option<Metadata>),
+    File(NamedTempFile, PathBuf, Option<Box<Metadata>>),
 }
 
 impl Local {
@@ -193,7 +193,7 @@ impl To {
             .rand_bytes(16)
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)?;
-        Ok(Self::File(file, to, about))
+        Ok(Self::File(file, to, about.map(Box::new)))
     }
 }
 
