@@ -250,7 +250,7 @@ impl Stage<'_> {
             ours: of(Who::Ours)?.context("nothing was measured")?,
             ganesha: of(Who::Ganesha)?,
             device: of(Who::Device)?,
-            ours_from_cache: pages.from_cache(),
+            ours_from_cache: pages.cached_share(),
         })
     }
 
@@ -466,7 +466,7 @@ mod tests {
     #[test]
     fn what_is_called_cached_was_in_the_cache() {
         let pages = |hits, misses| Pages { hits, misses };
-        let share = |before: Pages, after: Pages| after.since(before).from_cache();
+        let share = |before: Pages, after: Pages| after.since(before).cached_share();
         assert_eq!(share(pages(7, 1), pages(7, 1)), None);
         assert_eq!(share(pages(7, 1), pages(106, 2)), Some(0.99));
         is_cached(share(pages(7, 1), pages(106, 2))).expect("99 %");

@@ -51,7 +51,7 @@ impl Pages {
     }
 
     /// How many of them the cache had; none if none was read.
-    pub(super) fn from_cache(self) -> Option<f64> {
+    pub(super) fn cached_share(self) -> Option<f64> {
         let all = self.hits + self.misses;
         (all > 0).then(|| self.hits as f64 / all as f64)
     }
