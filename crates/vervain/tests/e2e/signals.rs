@@ -55,8 +55,7 @@ fn a_second_signal_ends_a_server_at_once() {
     eventually("it takes signals", || server.takes_signals());
     let mut stream = UnixStream::connect(&door).expect("it listens");
     stream.write_all(b"version\r\n").expect("sent");
-    let mut answer = Vec::new();
-    answer.resize(8, 0);
+    let mut answer = vec![0; 8];
     stream.read_exact(&mut answer).expect("an answer");
     assert_eq!(answer, b"VERSION ");
     server.signal(Signal::TERM);
