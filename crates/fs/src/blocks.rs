@@ -175,6 +175,8 @@ impl Blocks for UnitBlocks {
 
     fn share(&self, pairs: Vec<(BlockId, BlockId)>, of: Mark) -> Pending<'_, Result<(), Error>> {
         Box::pin(async move {
+            // What power may still take is nothing to give others' blocks away for.
+            self.make_durable().await?;
             let share = |(from, new): (BlockId, BlockId)| {
                 let unit = &self.unit;
                 unit.clone_block(Fid(from.0), Fid(new.0), mark(of))
@@ -395,6 +397,10 @@ mod tests {
             device.set_rates(Rates::default());
             assert!(blocks.commit().await.is_ok(), "of what was written since");
             assert_eq!(blocks.make_durable().await, Err(Error::Delay));
+            // Nor is it shared with a file whose own blocks would go for it.
+            let new = blocks.allocate(1).await.expect("there is room")[0];
+            let shared = blocks.share(vec![(one, new)], of(0)).await;
+            assert_eq!(shared, Err(Error::Delay));
             while !unit.step(256).await.expect("nothing fails").is_idle {}
             assert_eq!(blocks.make_durable().await, Ok(()));
         });

@@ -225,8 +225,10 @@ impl Local {
         of_index.cache_bytes = options.rows_bytes;
         of_index.grace = options.grace;
         let index = Index::open(of_index).await?;
-        // What marks were needed for is in the rows now.
-        blocks.unit.forget_ends();
+        // What marks were needed for is in the rows now, but for those that could not be read.
+        if index.is_recovered() {
+            blocks.unit.forget_ends();
+        }
         Ok(Self {
             inner: Rc::new(Inner {
                 core: core.clone(),

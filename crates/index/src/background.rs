@@ -1,8 +1,10 @@
 //! What is done while nobody waits for it.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use files::{Error, Handle, VolumeId};
+use rt::Instant;
 
 use crate::blocks::{BlockId, Mark};
 use crate::commit::Draft;
@@ -23,8 +25,12 @@ const COUNTED_AT_ONCE: u64 = 1024;
 /// Rows of kept answers that are deleted at once.
 const ANSWERS_A_STEP: usize = 100;
 
-/// What has failed again and again rests for 2^10 pieces of work at most.
-const REST_LOG_MAX: u32 = 10;
+/// What has failed again and again rests for 2^16 pieces of work at most, and for this long.
+const REST_LOG_MAX: u32 = 16;
+const REST_MAX: Duration = Duration::from_secs(64);
+
+/// Pieces that may fail in a row before all of them wait: a device or an engine that fails has them fail all.
+const FAILURES_IN_A_ROW: u32 = 64;
 
 /// Whose turn it is: the queues have it one after the other. What has failed rests for a growing number of pieces,
 /// so that the others neither wait for it nor pay for it.
@@ -33,28 +39,35 @@ pub(crate) struct Rounds {
     turn: usize,
     /// Pieces so far, and looks for one in vain.
     pieces: u64,
+    failed_in_a_row: u32,
     resting: HashMap<Handle, Rest>,
 }
 
 /// How long an object rests.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 struct Rest {
     /// How often it has failed.
     failures: u32,
     /// Until so many pieces were done.
     until: u64,
+    /// When it has failed last.
+    failed_at: Instant,
 }
 
 impl Rounds {
-    fn is_due(&self, object: &Handle) -> bool {
-        let rest = self.resting.get(object);
-        rest.is_none_or(|rest| rest.until <= self.pieces)
+    fn is_due(&self, object: &Handle, now: Instant) -> bool {
+        let is_over = |rest: &Rest| rest.until <= self.pieces || now - rest.failed_at >= REST_MAX;
+        self.resting.get(object).is_none_or(is_over)
     }
 
-    fn put_off(&mut self, object: Handle) {
-        let rest = self.resting.entry(object).or_default();
-        rest.until = self.pieces + (1 << rest.failures.min(REST_LOG_MAX));
-        rest.failures += 1;
+    fn put_off(&mut self, object: Handle, now: Instant) {
+        let failures = self.resting.get(&object).map_or(0, |rest| rest.failures);
+        let rest = Rest {
+            failures: failures.saturating_add(1),
+            until: self.pieces + (1 << failures.min(REST_LOG_MAX)),
+            failed_at: now,
+        };
+        self.resting.insert(object, rest);
     }
 
     /// Forgets what has failed of a virtual node's objects.
@@ -79,17 +92,23 @@ const WORKS: [Work; 3] = [Work::Delete, Work::Settle, Work::Trim];
 
 impl State {
     /// What is due next in the background, and in which turn.
-    fn due_work(&self, live_max: usize) -> Option<(usize, Handle)> {
+    fn due_work(&self, live_max: usize, now: Instant) -> Option<(usize, Handle)> {
         let rounds = &self.rounds;
         let mut turns = (0..WORKS.len()).map(|more| (rounds.turn + more) % WORKS.len());
         turns.find_map(|turn| {
             let object = match WORKS[turn] {
-                Work::Delete => self.garbage.iter().find(|object| rounds.is_due(object)),
-                Work::Settle => self.to_settle.iter().find(|object| rounds.is_due(object)),
+                Work::Delete => self
+                    .garbage
+                    .iter()
+                    .find(|object| rounds.is_due(object, now)),
+                Work::Settle => self
+                    .to_settle
+                    .iter()
+                    .find(|object| rounds.is_due(object, now)),
                 Work::Trim if self.live.len() <= live_max => None,
                 Work::Trim => {
                     let live = self.live.iter();
-                    let due = live.filter(|(object, _)| rounds.is_due(object));
+                    let due = live.filter(|(object, _)| rounds.is_due(object, now));
                     let oldest = due.min_by_key(|(_, live)| live.used_at);
                     oldest.map(|(object, _)| object)
                 }
@@ -110,7 +129,7 @@ impl Inner {
         let (work, object) = {
             let mut state = self.state.borrow_mut();
             state.rounds.pieces += 1;
-            match state.due_work(self.live_max) {
+            match state.due_work(self.live_max, self.core.now()) {
                 Some((turn, object)) => {
                     state.rounds.turn = (turn + 1) % WORKS.len();
                     (WORKS[turn], object)
@@ -132,15 +151,22 @@ impl Inner {
         let mut state = self.state.borrow_mut();
         let Err(error) = done else {
             state.rounds.resting.remove(&object);
+            state.rounds.failed_in_a_row = 0;
             return Ok(true);
         };
         tracing::warn!(?object, ?work, %error, "it is left for later");
-        state.rounds.put_off(object);
+        let now = self.core.now();
+        state.rounds.put_off(object, now);
         if work == Work::Settle {
             state.to_settle.insert(object);
         }
+        state.rounds.failed_in_a_row += 1;
+        if state.rounds.failed_in_a_row >= FAILURES_IN_A_ROW {
+            state.rounds.failed_in_a_row = 0;
+            return Err(error);
+        }
         // Others go on at once.
-        let is_more = state.due_work(self.live_max).is_some();
+        let is_more = state.due_work(self.live_max, now).is_some();
         is_more.then_some(true).ok_or(error)
     }
 
@@ -248,11 +274,12 @@ impl Inner {
         if !self.with_live(file, |live| live.is_miscounted) {
             return Ok(());
         }
-        let (mut used, mut from) = (0, 0);
+        let (mut used, mut from, mut counted) = (0, 0, 0_u64);
         while let Some((number, block)) = self.next_mapped(file, from).await? {
             used += self.blocks.used(block).await?;
             from = number + 1;
-            if from.is_multiple_of(COUNTED_AT_ONCE) {
+            counted += 1;
+            if counted.is_multiple_of(COUNTED_AT_ONCE) {
                 self.core.yield_now().await;
             }
         }

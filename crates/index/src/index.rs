@@ -164,6 +164,13 @@ impl Index {
         self.inner.state.borrow().cache.bytes()
     }
 
+    /// Whether all files that a crash has left open have their rows as they were: those whose rows could not be read are
+    /// tried again, and their blocks' ends are needed until then.
+    #[must_use]
+    pub fn is_recovered(&self) -> bool {
+        self.inner.state.borrow().unrecovered.is_empty()
+    }
+
     /// Objects whose rows lag behind what is in memory.
     #[must_use]
     pub fn live_objects(&self) -> usize {

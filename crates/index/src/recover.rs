@@ -453,9 +453,13 @@ impl Inner {
             loaded => loaded,
         };
         tracing::warn!(?object, %error, "a file's end is not cut off yet");
-        if let Ok(loaded) = loaded {
-            self.make_live(object, &loaded);
-            self.with_live(object, |live| live.is_ragged = true);
+        match loaded {
+            Ok(loaded) => {
+                self.make_live(object, &loaded);
+                self.with_live(object, |live| live.is_ragged = true);
+            }
+            // Its row has the end by now: nothing is asked of its mark any more.
+            Err(_) => self.leave(object, 0),
         }
         false
     }

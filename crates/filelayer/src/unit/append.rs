@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use block::Durable;
-use nebula::{Address, Record, StreamError};
+use nebula::{Address, FrameRecord, Record, StreamError};
 
 use super::Inner;
 use crate::cache::Page;
@@ -145,8 +145,11 @@ impl Inner {
                 let is_it = |(_, found, sums): &&(Address, Vec<u8>, Vec<u32>)| {
                     *found == head[..] && *sums == waiting.sums
                 };
-                if let Some((at, ..)) = before.find(is_it) {
+                // One that is not found, as the last one where its frame is torn, hides none before it.
+                let mut from_here = before.clone();
+                if let Some((at, ..)) = from_here.find(is_it) {
                     found.push((*at, waiting));
+                    before = from_here;
                 }
             }
         }
@@ -154,7 +157,8 @@ impl Inner {
         found
     }
 
-    /// The records in a part of an extent: place, head, and checksums.
+    /// The whole records in a part of an extent: place, head, and checksums. One of which a page is bad is none: pages that
+    /// it would replace are good.
     async fn records_within(
         &self,
         from: Address,
@@ -165,7 +169,7 @@ impl Inner {
         loop {
             match replay.next().await {
                 Ok(Some(frame)) if frame.at() < to => {
-                    let some = frame.records();
+                    let some = frame.records().filter(FrameRecord::is_whole);
                     let some = some.map(|at| (at.at, at.head.to_vec(), at.sums().collect()));
                     records.extend(some);
                 }

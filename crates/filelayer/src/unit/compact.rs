@@ -154,7 +154,8 @@ impl Inner {
                     done.pages += copied;
                     *self.compaction.borrow_mut() = Some(running);
                 }
-                Ok(Advanced::Moved) => {}
+                // There may be many of these.
+                Ok(Advanced::Moved) => return Ok(done),
                 Ok(Advanced::Released) => {
                     done.released += 1;
                     return Ok(done);
