@@ -108,6 +108,12 @@ impl Files {
         Self { client }
     }
 
+    /// The client that asks.
+    #[must_use]
+    pub const fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// What a path leads to.
     ///
     /// # Errors

@@ -1,12 +1,12 @@
 //! Compounds on the slots of a session (RFC 8881, section 2.10).
 
 use std::cell::{Cell, RefCell};
-use std::convert::Infallible;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use rt::Instant;
 use rt::net::{Addr, RecvHalf, SendHalf, Stream};
 use rt::sync::{Notify, Semaphore};
 
@@ -103,6 +103,8 @@ struct Inner {
     heard: Cell<u64>,
     /// How long the server lets a client be silent.
     lease: Cell<Duration>,
+    /// When the last call of the session began that was answered.
+    renewed: Cell<Instant>,
 }
 
 /// What a compound was answered.
@@ -169,6 +171,7 @@ impl Client {
                 highest: Cell::new(0),
                 heard: Cell::new(0),
                 lease: Cell::default(),
+                renewed: Cell::new(core.now()),
             }))),
         };
         drop(core.spawn(send(Rc::clone(&client.inner.0), sender)));
@@ -272,16 +275,17 @@ impl Client {
         Ok(())
     }
 
-    /// Asks for nothing, three times a lease, for ever: a client that is silent for longer than a lease may lose what it
-    /// has open (RFC 8881, section 8.3). Who has other work may be late by two thirds of it.
+    /// Asks for nothing, if the last call that was answered began a third of a lease ago: a client that is silent for
+    /// longer than a lease may lose what it has open (RFC 8881, section 8.3). For who waits for something else.
     ///
     /// # Errors
-    /// [`ClientError`], and that alone.
-    pub async fn keep(&self) -> Result<Infallible, ClientError> {
-        loop {
-            self.inner.core.sleep(self.inner.lease.get() / 3).await;
+    /// [`ClientError`].
+    pub async fn renew(&self) -> Result<(), ClientError> {
+        let inner = &self.inner;
+        if inner.core.now() - inner.renewed.get() >= inner.lease.get() / 3 {
             self.call(&[]).await?.ok()?;
         }
+        Ok(())
     }
 
     /// The client's number at the server, which its open-owners name.
@@ -312,7 +316,10 @@ impl Client {
             sa_highest_slotid: self.inner.highest.get(),
             sa_cachethis: false,
         });
+        let began = self.inner.core.now();
         let record = self.compound(Some(&first), operations).await?;
+        let renewed = self.inner.renewed.get().max(began);
+        self.inner.renewed.set(renewed);
         let next = (number, sequence.wrapping_add(1));
         self.inner.slots.borrow_mut().push(next);
         self.inner.reply(record, 1)

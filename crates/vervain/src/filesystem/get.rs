@@ -63,7 +63,8 @@ async fn read(asked: &Asked<'_>, from: &str, local: &mut Local) -> anyhow::Resul
     let read = asked.files.read::<anyhow::Error>(from, async |bytes| {
         asked.patience.goes_on();
         for part in bytes.chunks(local.at_once()) {
-            pipe::ready(asked.core, local.fd(), PollFlags::OUT, asked.stop).await?;
+            let client = Some(asked.files.client());
+            pipe::ready(asked.core, client, local.fd(), PollFlags::OUT, asked.stop).await?;
             if asked.stop.is_triggered() {
                 bail!(INTERRUPTED);
             }

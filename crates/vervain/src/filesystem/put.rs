@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use nfs::client::{Changes, ClientError, FileKind, Files, Found};
+use nfs::client::{Changes, Client, ClientError, FileKind, Files, Found};
 use nfs::wire::Nfsstat4;
 use rt::threads::Shutdown;
 use rustix::event::PollFlags;
@@ -212,7 +212,8 @@ impl Put<'_> {
         let (files, source) = (&asked.files, &mut self.source);
         let written = files.write::<anyhow::Error>(&target.aside, mode, async |piece| {
             asked.patience.goes_on();
-            source.read(piece, asked.core, asked.stop).await
+            let client = Some(asked.files.client());
+            source.read(piece, asked.core, client, asked.stop).await
         });
         written.await
     }
@@ -383,15 +384,16 @@ impl Source {
         &mut self,
         piece: &mut Vec<u8>,
         core: &rt::Handle,
+        client: Option<&Client>,
         stop: &Shutdown,
     ) -> anyhow::Result<()> {
-        self.is_taken = true;
         while piece.len() < PIECE {
-            let ready = pipe::ready(core, &self.file, PollFlags::IN, stop).await;
+            let ready = pipe::ready(core, client, &self.file, PollFlags::IN, stop).await;
             ready.with_context(|| self.name.clone())?;
             if stop.is_triggered() {
                 bail!(INTERRUPTED);
             }
+            self.is_taken = true;
             let at = piece.len();
             piece.resize(PIECE, 0);
             let read = self.file.read(&mut piece[at..]);
@@ -418,7 +420,7 @@ mod tests {
         let handle = core.handle();
         let mut read = |source: &mut Source| {
             let mut piece = Vec::new();
-            let read = core.block_on(source.read(&mut piece, &handle, &stop));
+            let read = core.block_on(source.read(&mut piece, &handle, None, &stop));
             read.map(|()| piece)
         };
         let dir = tempfile::tempdir().expect("a directory");

@@ -60,9 +60,7 @@ pub(super) fn with_files<T>(
                         patience: &patience,
                         stop,
                     };
-                    let keeping = handle.spawn(keep(client.clone()));
                     let done = work(&asked).await;
-                    keeping.abort();
                     // What was asked for is done; the server would find out by itself.
                     if let Err(error) = client.close().await {
                         tracing::debug!(%error, "the session was not ended");
@@ -88,12 +86,6 @@ pub(super) fn with_files<T>(
             }
         }
     })
-}
-
-/// Keeps what is open, for as long as the connection lasts: whoever asks next is told how that has ended.
-async fn keep(client: Client) {
-    let Err(error) = client.keep().await;
-    tracing::debug!(%error, "the lease is not kept any more");
 }
 
 /// Waits for something, or for a signal, which is an error.

@@ -308,3 +308,39 @@ fn a_client_that_has_ended_has_no_connection() {
         assert_eq!(door.counts().connections, 0, "it is closed all the same");
     });
 }
+
+/// Who waits for something else than answers, and only then: no call of a client is beside a renewal.
+#[test]
+fn a_lease_is_renewed_when_nothing_was_answered_for_a_third_of_it() {
+    let mut rig = Rig::new();
+    let door = rig.door();
+    rig.run(|env| async move {
+        let options = nfs::client::Options::new("c", 1);
+        let connected = nfs::client::Client::connect(&env.core, &env.addr(0, PORT), options).await;
+        let client = connected.expect("a server");
+        let mut calls = Vec::new();
+        for sleep in [
+            Duration::ZERO,
+            LEASE / 2,
+            Duration::ZERO,
+            LEASE / 4,
+            LEASE / 4,
+        ] {
+            env.core.sleep(sleep).await;
+            let before = door.counts().compounds;
+            client.renew().await.expect("a server");
+            calls.push(door.counts().compounds - before);
+        }
+        assert_eq!(calls, [0, 1, 0, 0, 1]);
+        // What it asks is a call like others: an answer tells as much.
+        env.core.sleep(LEASE / 4).await;
+        client
+            .call(&[NfsArgop4::Putrootfh])
+            .await
+            .expect("a server");
+        env.core.sleep(LEASE / 4).await;
+        let before = door.counts().compounds;
+        client.renew().await.expect("a server");
+        assert_eq!(door.counts().compounds, before);
+    });
+}
