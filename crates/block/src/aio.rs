@@ -238,6 +238,10 @@ unsafe impl Queue for Aio {
         }));
     }
 
+    fn begins_between_polls(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self) {
         self.hand_on();
     }

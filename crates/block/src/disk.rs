@@ -152,7 +152,7 @@ impl Disk {
     /// until then. At most one system call, which the poll is spared.
     pub fn begin(&self) {
         let mut state = self.inner.state.borrow_mut();
-        if state.hand_on() > 0 {
+        if state.queue.begins_between_polls() && state.hand_on() > 0 {
             state.queue.begin();
         }
     }

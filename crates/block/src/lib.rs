@@ -178,6 +178,12 @@ pub unsafe trait Queue: Send {
     /// nobody else writes it), until its completion has been polled or the queue is dropped.
     unsafe fn submit(&mut self, requests: &[Request]);
 
+    /// Whether requests may come between polls, and [`Queue::begin`] has the device begin them. Not in simulations, where whatever
+    /// happens is of a poll.
+    fn begins_between_polls(&self) -> bool {
+        false
+    }
+
     /// Has the device begin what was submitted, where that waits for the next poll.
     fn begin(&mut self) {}
 

@@ -428,6 +428,11 @@ unsafe impl Queue for StripedQueue {
         }
     }
 
+    fn begins_between_polls(&self) -> bool {
+        let mut parts = self.parts.iter();
+        parts.all(|part| part.queue.begins_between_polls())
+    }
+
     fn begin(&mut self) {
         for part in &mut self.parts {
             part.queue.begin();

@@ -68,6 +68,10 @@ unsafe impl Queue for Blocking {
         }
     }
 
+    fn begins_between_polls(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self, done: &mut [Done]) -> usize {
         take(&mut self.done, done)
     }

@@ -134,6 +134,10 @@ unsafe impl Queue for Threads {
         }
     }
 
+    fn begins_between_polls(&self) -> bool {
+        true
+    }
+
     fn poll(&mut self, done: &mut [Done]) -> usize {
         if self.taken.is_empty() {
             let mut ended = lock(&self.shared.ended);

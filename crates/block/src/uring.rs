@@ -139,6 +139,10 @@ unsafe impl Queue for Uring {
         self.needs_worker |= requests.iter().any(needs_worker);
     }
 
+    fn begins_between_polls(&self) -> bool {
+        true
+    }
+
     fn begin(&mut self) {
         if self.queued > 0 {
             self.enter(0);
