@@ -3,7 +3,9 @@
 //! A client whose lease has run out is treated with courtesy: it keeps what it holds until somebody
 //! else wants that: a request that it is in the way of, or room when there is none.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::time::Duration;
 
 use files::{Answer, Caller, Error, Handle, Holder, Name, Request, VolumeId};
 
@@ -18,6 +20,20 @@ const ROWS: [u8; 12] = [0xff; 12];
 
 /// No client's number.
 const NOBODY: ClientId = 0;
+
+/// Files that a request for room looks at: it is to be answered soon, also that there is none.
+const LOOKS_MAX: usize = 64;
+
+/// What is known of the room that clients without a lease keep.
+#[derive(Default)]
+pub(super) struct Space {
+    /// When it was last sought, of a volume or of the whole, and whether there was some.
+    sought: BTreeMap<Option<VolumeId>, (u64, bool)>,
+    /// The last file that was looked at, and its client: the next search goes on behind it.
+    looked: BTreeMap<Option<VolumeId>, (ClientId, Handle)>,
+    /// Clients that are about to be forgotten, or that cannot be at present.
+    tried: BTreeSet<ClientId>,
+}
 
 impl Door {
     /// A client has confirmed itself: it is written down, and the one of its name before it is
@@ -105,16 +121,27 @@ impl Door {
 
     /// A client is no more, nor what it held.
     pub(super) async fn forget(&self, id: ClientId) {
-        let Some(client) = self.clients.borrow_mut().remove(id) else {
+        let Some(idle) = self.take_out(id) else {
             return;
         };
+        // Before others get what it held: after a restart it must not claim that.
+        self.strike_off(id).await;
+        self.have_forgotten(id, idle).await;
+    }
+
+    /// A client is no more for anybody who asks; returns its sessions that are not in use.
+    fn take_out(&self, id: ClientId) -> Option<BTreeSet<Sessionid4>> {
+        let client = self.clients.borrow_mut().remove(id)?;
         self.count(|counts| counts.forgotten += 1);
         self.states.borrow_mut().forget_client(id);
         // Its sessions are no more for anybody who asks meanwhile.
         let mut idle = client.sessions;
         idle.retain(|session| !self.sessions.borrow_mut().end(session));
-        // Before others get what it held: after a restart it must not claim that.
-        self.strike_off(id).await;
+        Some(idle)
+    }
+
+    /// What a client held that is struck off is no more.
+    async fn have_forgotten(&self, id: ClientId, idle: BTreeSet<Sessionid4>) {
         self.have_done(&Request::Forget { client: id }).await;
         for session in idle {
             // What is left is found at the next start.
@@ -126,6 +153,40 @@ impl Door {
             // It may have been the last one that others wait for.
             self.reclaimed();
         }
+    }
+
+    /// Forgets a client for the room that it keeps, unless there is not even the room to strike it off: then it stays,
+    /// and is left alone for a lease.
+    async fn forget_for_space(&self, id: ClientId) {
+        if self.struck_off_for_space(id).await.is_none() {
+            self.core.sleep(Duration::from_millis(self.lease_ms)).await;
+        }
+        self.space.borrow_mut().tried.remove(&id);
+    }
+
+    async fn struck_off_for_space(&self, id: ClientId) -> Option<()> {
+        let idle = {
+            let _turn = self.turns.take(id, Handle::from_bytes(ROWS)).await;
+            let row = Request::RemoveRecord(clients::Record::key(id));
+            loop {
+                if !self.is_lapsed(id) {
+                    return None;
+                }
+                match self.fs.call(&Caller::ROOT, row.clone()).await {
+                    Ok(_) => break,
+                    Err(error @ (Error::NoSpace | Error::QuotaExceeded)) => {
+                        tracing::warn!(%error, client = id, "it is not forgotten for the room that it keeps");
+                        return None;
+                    }
+                    Err(error) => tracing::error!(%error, ?row, "it is asked again"),
+                }
+                self.core.sleep(PAUSE).await;
+            }
+            // Also if it has come back meanwhile: without a row it could claim nothing after a restart.
+            self.take_out(id)?
+        };
+        self.have_forgotten(id, idle).await;
+        Some(())
     }
 
     /// Asks until it is done.
@@ -286,50 +347,82 @@ impl Door {
         is_changed
     }
 
-    /// After a request that found no room: forgets clients without a lease that keep files from ending which
+    /// After a request that found no room: has clients without a lease forgotten that keep files from ending which
     /// have no name any more, as nobody can be in conflict with them there. Returns whether there will be more
-    /// room soon: there were any, now or within the last second.
+    /// room soon: there were any, now or within the last second. They are forgotten by tasks of their own, so that
+    /// who finds no room is told so whatever comes of that.
     ///
-    /// Cost: a look at each file that such clients have open, once a second at most.
+    /// Cost: a look at [`LOOKS_MAX`] files that such clients have open, once a second and volume at most.
     pub(super) async fn make_space(&self, volume: Option<VolumeId>) -> bool {
         let _turn = self.turns.take(NOBODY, Handle::from_bytes(ROWS)).await;
         let now_ms = self.now_ms();
-        if let Some((sought_ms, was_found)) = self.space_sought.get()
-            && now_ms < sought_ms + PAUSE.as_millis() as u64
+        let is_late = |sought_ms: u64| now_ms >= sought_ms + PAUSE.as_millis() as u64;
         {
-            return was_found;
-        }
-        let lapsed = self.clients.borrow().lapsed(now_ms, self.lease_ms);
-        let mut is_found = false;
-        for id in lapsed {
-            if self.keeps_nameless(id, volume).await {
-                is_found |= self.forget_lapsed(id).await;
+            let sought = &mut self.space.borrow_mut().sought;
+            sought.retain(|_, (sought_ms, _)| !is_late(*sought_ms));
+            if let Some((_, was_found)) = sought.get(&volume) {
+                return *was_found;
             }
         }
-        self.space_sought.set(Some((self.now_ms(), is_found)));
+        let found = self.keepers(volume).await;
+        let is_found = !found.is_empty();
+        for id in found {
+            let Some(door) = self.me.upgrade() else {
+                break;
+            };
+            self.space.borrow_mut().tried.insert(id);
+            drop(
+                self.core
+                    .spawn(async move { door.forget_for_space(id).await }),
+            );
+        }
+        let sought = &mut self.space.borrow_mut().sought;
+        sought.insert(volume, (self.now_ms(), is_found));
         is_found
     }
 
-    /// Whether a client has a file open that has no name, and nobody with a lease has; of a volume, if one is
-    /// given.
-    async fn keeps_nameless(&self, id: ClientId, volume: Option<VolumeId>) -> bool {
-        let opened = self.states.borrow().opened_by(id);
-        for file in opened {
-            let is_elsewhere = volume.is_some_and(|volume| volume != file.volume);
-            let is_kept = || {
-                let openers = self.states.borrow().openers(file);
-                openers.into_iter().any(|client| !self.is_lapsed(client))
-            };
-            if is_elsewhere || is_kept() {
+    /// Clients that have a file open that has no name, and nobody with a lease has; of a volume, if one is given.
+    async fn keepers(&self, volume: Option<VolumeId>) -> BTreeSet<ClientId> {
+        let mut keepers = BTreeSet::new();
+        for (id, file) in self.next_to_look_at(volume) {
+            self.space.borrow_mut().looked.insert(volume, (id, file));
+            if keepers.contains(&id) {
                 continue;
             }
             let request = Request::GetAttributes(file);
             let answer = self.fs.call(&Caller::ROOT, request).await;
-            if matches!(answer, Ok(Answer::Attributes(of)) if of.links == 0) {
-                return true;
+            let is_nameless = matches!(answer, Ok(Answer::Attributes(of)) if of.links == 0);
+            if is_nameless && self.is_lapsed(id) {
+                keepers.insert(id);
             }
         }
-        false
+        keepers
+    }
+
+    /// Files that lapsed clients alone have open: those behind the last one that was looked at, and then from the first.
+    fn next_to_look_at(&self, volume: Option<VolumeId>) -> Vec<(ClientId, Handle)> {
+        let (space, states) = (self.space.borrow(), self.states.borrow());
+        let mut lapsed = self.clients.borrow().lapsed(self.now_ms(), self.lease_ms);
+        lapsed.retain(|id| !space.tried.contains(id));
+        lapsed.sort_unstable();
+        let is_kept = |file| {
+            let openers = states.openers(file);
+            openers.into_iter().any(|client| !self.is_lapsed(client))
+        };
+        let of_volume = |file: &Handle| volume.is_none_or(|volume| volume == file.volume);
+        let all = || {
+            lapsed.iter().flat_map(|id| {
+                let opened = states.opened_by(*id).into_iter().filter(of_volume);
+                opened.map(|file| (*id, file))
+            })
+        };
+        let last = space.looked.get(&volume).copied();
+        let is_behind = |of: &(ClientId, Handle)| last.is_none_or(|last| *of > last);
+        let rest = all().filter(|of| !is_behind(of));
+        let next = all().filter(is_behind).chain(rest);
+        next.filter(|(_, file)| !is_kept(*file))
+            .take(LOOKS_MAX)
+            .collect()
     }
 
     /// If a client has acknowledged all that was taken away from it, it may reclaim again.

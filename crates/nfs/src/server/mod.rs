@@ -38,7 +38,7 @@ mod status;
 mod turns;
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use files::{Answer, Caller, Error, FileSystem, Request};
@@ -214,8 +214,10 @@ pub struct Door {
     /// Until when clients claim what they held before; none: the grace period is over.
     grace_until_ms: Cell<Option<u64>>,
     grace_over: rt::sync::Notify,
-    /// When room was last sought that clients without a lease keep, and whether there was some.
-    space_sought: Cell<Option<(u64, bool)>>,
+    /// The room that clients without a lease keep.
+    space: RefCell<lapse::Space>,
+    /// For tasks of its own.
+    me: Weak<Self>,
     counts: Cell<Counts>,
     measures: measure::Measures,
 }
@@ -233,7 +235,7 @@ impl Door {
     ) -> Result<Rc<Self>, DoorError> {
         let exports = Exports::new(options.exports)?;
         let instance = next_instance(&*fs).await?;
-        let door = Rc::new(Self {
+        let door = Rc::new_cyclic(|me| Self {
             core: core.clone(),
             handles: Handles::new(&fs.secret()),
             exports,
@@ -253,7 +255,8 @@ impl Door {
             wanted_back: recall::WantedBack::default(),
             grace_until_ms: Cell::new(None),
             grace_over: rt::sync::Notify::new(),
-            space_sought: Cell::default(),
+            space: RefCell::default(),
+            me: me.clone(),
             counts: Cell::default(),
             measures: measure::Measures::new(core, options.slow),
             fs,

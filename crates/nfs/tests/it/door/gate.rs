@@ -25,6 +25,7 @@ pub(super) struct Gate {
     opened: Notify,
     failing: RefCell<Option<Which>>,
     fails: Cell<usize>,
+    how: Cell<Option<Error>>,
     failed: Cell<usize>,
 }
 
@@ -60,6 +61,18 @@ impl Gate {
         *self.failing.borrow_mut() = Some(Rc::new(which));
         self.fails.set(times);
         self.failed.set(0);
+        self.how.set(None);
+    }
+
+    /// The same, with an error of its own.
+    pub(super) fn fail_with(
+        &self,
+        times: usize,
+        how: Error,
+        which: impl Fn(&Request) -> bool + 'static,
+    ) {
+        self.fail(times, which);
+        self.how.set(Some(how));
     }
 
     /// How many have failed.
@@ -90,7 +103,7 @@ impl FileSystem for Gate {
     ) -> Pending<'a, Result<Answer, Error>> {
         Box::pin(async move {
             if self.is_to_fail(&request) {
-                return Err(Error::Io);
+                return Err(self.how.get().unwrap_or(Error::Io));
             }
             let delayed = self.delayed.borrow().clone();
             if delayed.is_some_and(|which| which(&request)) {

@@ -506,6 +506,7 @@ fn what_a_lapsed_client_alone_keeps_from_ending_makes_room() {
         }
         let made = other.call(&fills("g")).await;
         assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY, "there will be room");
+        env.core.sleep(Duration::from_millis(500)).await;
         other.call(&fills("g")).await.ok();
         // There is nothing more that is nobody's.
         env.core.sleep(Duration::from_secs(2)).await;
@@ -528,7 +529,39 @@ fn what_a_lapsed_client_alone_keeps_from_ending_makes_room() {
         fs.model.add_volume(files::VolumeId(1), full);
         let made = other.call(&[root(), makes]).await;
         assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY);
+        env.core.sleep(Duration::from_millis(500)).await;
         let done = clients[2].call(&[]).await;
         assert_eq!(done.status, Nfsstat4::NFS4ERR_BADSESSION);
+    });
+}
+
+/// Where there is no room to strike a client off, it stays, and whoever finds no room is told so.
+#[test]
+fn no_room_is_said_so_also_when_nobody_can_be_forgotten() {
+    let mut rig = Rig::new();
+    let fs = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let root = || NfsArgop4::Putrootfh;
+        let silent = lapsed(&env, "f", WRITE, 0).await;
+        let other = Client::new(&env, "other").await;
+        let remove = NfsArgop4::Remove(Remove4Args { target: "f".into() });
+        other.call(&[root(), remove]).await.ok();
+        let full = files::model::Quota {
+            bytes_max: 1 << 30,
+            files_max: 1,
+        };
+        fs.model.add_volume(files::VolumeId(1), full);
+        let is_row = |request: &Request| matches!(request, Request::RemoveRecord(_));
+        fs.fail_with(usize::MAX, files::Error::NoSpace, is_row);
+        let makes = [root(), create("g", "o")];
+        let made = other.call(&makes).await;
+        assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY);
+        for _ in 0..3 {
+            env.core.sleep(Duration::from_secs(2)).await;
+            let refused = other.call(&makes).await;
+            assert_eq!(refused.status, Nfsstat4::NFS4ERR_DQUOT);
+        }
+        assert_eq!(fs.failed(), 1);
+        silent.call(&[]).await.ok();
     });
 }
