@@ -280,6 +280,7 @@ async fn receive(
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => return Ok(()),
             Err(error) => return Err(error.to_string()),
         }
+        let received_at = door.core.now();
         let mut handed_out = 0;
         loop {
             connection.has_room().await;
@@ -315,12 +316,11 @@ async fn receive(
                 handed_out += 1;
                 let (door, connection) = (Rc::clone(door), Rc::clone(connection));
                 let record = records.keep();
-                let begun = door.core.now();
                 let core = door.core.clone();
                 connection.waits(record.len());
                 drop(core.spawn(async move {
                     let whole = EndOnPanic(&connection);
-                    let answer = measured(&door, &connection, &record, begun).await;
+                    let answer = measured(&door, &connection, &record, received_at).await;
                     connection.waits_no_more(record.len());
                     connection.send(answer);
                     drop((permit, whole));
