@@ -202,7 +202,15 @@ impl To {
 fn keep(file: &File, old: &Metadata) -> io::Result<()> {
     let is_set = |uid, gid| match fchown(file, uid, gid) {
         Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(false),
+        // Also where a file system has no owners, or a namespace none of this number.
+        Err(error)
+            if matches!(
+                error.kind(),
+                ErrorKind::PermissionDenied | ErrorKind::InvalidInput | ErrorKind::Unsupported
+            ) =>
+        {
+            Ok(false)
+        }
         Err(error) => Err(error),
     };
     let new = file.metadata()?;

@@ -302,7 +302,12 @@ async fn keep(files: &Files, path: &str, new: &Found, old: &Found) -> Result<(),
         match files.set(path, &Changes { mode, owner, group }).await {
             Ok(()) => Ok(true),
             Err(ClientError::Status(
-                Nfsstat4::NFS4ERR_PERM | Nfsstat4::NFS4ERR_ACCESS | Nfsstat4::NFS4ERR_BADOWNER,
+                Nfsstat4::NFS4ERR_PERM
+                | Nfsstat4::NFS4ERR_ACCESS
+                | Nfsstat4::NFS4ERR_BADOWNER
+                | Nfsstat4::NFS4ERR_ATTRNOTSUPP
+                | Nfsstat4::NFS4ERR_INVAL
+                | Nfsstat4::NFS4ERR_NOTSUPP,
             )) => Ok(false),
             Err(error) => Err(error),
         }
