@@ -76,7 +76,7 @@ pub(super) enum Pace {
 pub(super) struct Compaction {
     extent: u32,
     is_oldest: bool,
-    /// Only its valid pages are moved for now: it is not given back.
+    /// This pass moves its valid pages alone; the next one says what else is needed of it, and gives it back.
     moves_only: bool,
     replay: Replay,
     carried: u64,
