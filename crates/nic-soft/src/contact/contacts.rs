@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -39,6 +39,8 @@ const TIMEOUT_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
 pub(crate) struct Contact {
     pub(crate) called: Called,
     deadline: Instant,
+    /// The process has gone, which says nothing of who takes its number next. Set before the outcome.
+    is_gone: AtomicBool,
     outcome: OnceLock<Result<Arc<Peer>, VerbsError>>,
 }
 
@@ -46,6 +48,17 @@ impl Contact {
     /// What has become of it, once it is over.
     pub(crate) fn outcome(&self) -> Option<Result<&Arc<Peer>, &VerbsError>> {
         self.outcome.get().map(Result::as_ref)
+    }
+
+    /// Whether it is over because the process went before it had answered.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.outcome.get().is_some() && self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// The error of one whose process is there no more.
+    fn gone(&self, why: impl Into<String>) -> VerbsError {
+        self.is_gone.store(true, Ordering::Relaxed);
+        self.unreachable(why)
     }
 
     fn unreachable(&self, why: impl Into<String>) -> VerbsError {
@@ -241,9 +254,11 @@ impl Contacts {
         }
         let key = (gid, instance);
         let mut under_way = self.lock();
-        if let Some(attempt) = under_way.attempts.get(&key) {
-            let contact = Arc::clone(&attempt.contact);
-            return Ok((Approach::UnderWay(contact), false));
+        let attempt = under_way.attempts.get(&key);
+        // One that is over stays for a moment, and is for nobody any more.
+        if let Some(Attempt { contact, .. }) = attempt.filter(|one| one.contact.outcome().is_none())
+        {
+            return Ok((Approach::UnderWay(Arc::clone(contact)), false));
         }
         // An attempt may have ended since.
         if let Some(peer) = self.known(gid, instance) {
@@ -265,6 +280,7 @@ impl Contacts {
         let contact = Arc::new(Contact {
             called,
             deadline: Instant::now() + self.adapter.contact_timeout.min(TIMEOUT_MAX),
+            is_gone: AtomicBool::new(false),
             outcome: OnceLock::new(),
         });
         let stage = self.call(&contact)?;
@@ -305,7 +321,7 @@ impl Contacts {
         {
             Ok(socket) => socket,
             Err(Errno::AGAIN) => return Ok(Stage::call_again()),
-            Err(e) => return Err(contact.unreachable(format!("no process answers there: {e}"))),
+            Err(e) => return Err(contact.gone(format!("no process answers there: {e}"))),
         };
         let socket = PeerSocket::new(socket).map_err(|e| match e {
             Errno::PERM => contact.unreachable("it belongs to another user"),
@@ -318,7 +334,7 @@ impl Contacts {
             self.adapter.incarnation,
         );
         protocol::send(socket.as_fd(), &Message::hello(us.0, us.1, us.2), &[])
-            .map_err(|e| contact.unreachable(format!("it does not listen: {e}")))?;
+            .map_err(|e| contact.gone(format!("it does not listen: {e}")))?;
         Ok(Stage::Introduced(socket))
     }
 
@@ -395,7 +411,8 @@ impl Contacts {
         };
         let outcome = match answer {
             Ok(Some((reply, fds))) => self.meet(objects, &contact, socket, &reply, fds),
-            Ok(None) => Err(contact.unreachable("it does not answer: it hung up")),
+            Ok(None) => Err(contact.gone("it does not answer: it hung up")),
+            Err(Errno::CONNRESET) => Err(contact.gone("it does not answer: it went")),
             Err(e) => Err(contact.unreachable(format!("it does not answer: {e}"))),
         };
         self.end(&contact, outcome);
@@ -593,6 +610,30 @@ mod tests {
         assert!(matches!(contact.outcome(), Some(Err(_))));
         assert!(contacts.lock().attempts.is_empty());
     }
+
+    #[test]
+    fn whoever_comes_while_an_attempt_ends_begins_another() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let adapter = adapter_without_agent(run_dir.path());
+        let silent = Membership::join(run_dir.path(), adapter.gid).expect("a number");
+        let _socket = silent.listen().expect("listens");
+        let contacts = Contacts::new(&Arc::new(adapter));
+        let call = || match contacts.approach(contacts.adapter.gid, silent.number()) {
+            Ok(Approach::UnderWay(contact)) => contact,
+            other => panic!("{other:?}"),
+        };
+        let first = call();
+        assert!(Arc::ptr_eq(&first, &call()));
+        // As in the middle of `end`.
+        let outcome = Err(first.unreachable("it does not answer in time"));
+        first.outcome.set(outcome).expect("not over yet");
+        let second = call();
+        assert!(second.outcome().is_none());
+        // The end of the first one leaves the second one alone.
+        contacts.end(&first, Err(first.unreachable("once more")));
+        assert!(Arc::ptr_eq(&second, &call()));
+    }
+
     #[test]
     fn a_process_that_says_later_is_called_again() {
         let run_dir = tempfile::tempdir().expect("a directory");

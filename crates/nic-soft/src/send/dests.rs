@@ -251,8 +251,10 @@ impl Dests {
             return true;
         };
         if matches!(self.awaited[at].outcome(), Some(Err(_))) {
-            self.awaited.swap_remove(at);
-            self.silent.push(called);
+            // One that has gone was not silent, and its successor may answer.
+            if !self.awaited.swap_remove(at).is_gone() {
+                self.silent.push(called);
+            }
             return false;
         }
         self.awaited[at] = Arc::clone(contact);
@@ -404,10 +406,14 @@ fn process_of(contact: &Contact) -> (Gid, u32) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use verbs::{Qkey, Transport};
 
     use super::*;
+    use crate::contact::membership::Membership;
     use crate::testing::{Host, peer};
+    use crate::{SoftNic, SoftOptions};
 
     #[test]
     fn the_link_to_a_queue_pair_that_leaves_a_group_goes() {
@@ -446,6 +452,41 @@ mod tests {
         assert_eq!(left(&dests).len(), 4);
         dests.keep_members(group, &members[1..]);
         assert_eq!(left(&dests), [(gid, first), (gid, second), (group, second)]);
+    }
+
+    #[test]
+    fn who_takes_the_number_of_one_that_went_before_it_answered_is_waited_for() {
+        let run_dir = tempfile::tempdir().expect("a directory");
+        let mut options =
+            SoftOptions::new(run_dir.path()).contact_timeout(Duration::from_secs(120));
+        options.datagrams_wait = true;
+        let us = SoftNic::open(&options).expect("an adapter");
+        let adapter = &**us.adapter();
+        let own = Us {
+            gid: adapter.gid,
+            qpn: adapter.qpn(2),
+            transport: Transport::Ud,
+        };
+        let contacts = &us.objects.contacts;
+        let handles = Arc::new(AddressHandles::new());
+        let mut dests = Dests::new(own, 1, handles, Arc::clone(contacts));
+        let called = Membership::join(run_dir.path(), adapter.gid).expect("a number");
+        let approach = || match contacts.approach(adapter.gid, called.number()) {
+            Ok(Approach::UnderWay(contact)) => contact,
+            other => panic!("{other:?}"),
+        };
+        let listens = called.listen().expect("listens");
+        let first = approach();
+        assert!(dests.waits_for(adapter, &first));
+        // It goes before it has answered; whoever sends looks at the attempt while it ends.
+        drop(listens);
+        while first.outcome().is_none() {
+            std::thread::yield_now();
+        }
+        assert!(!dests.waits_for(adapter, &first));
+        called.leave();
+        let _listens = called.listen().expect("listens");
+        assert!(dests.waits_for(adapter, &approach()));
     }
 
     #[test]
