@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -61,27 +62,43 @@ pub(crate) fn run() -> anyhow::Result<()> {
 /// Runs the tests, which leave the CPUs idle for half of their time, and meanwhile builds what later steps run, at
 /// the lowest priority.
 fn tests() -> anyhow::Result<()> {
+    let are_wanted = AtomicBool::new(true);
     thread::scope(|scope| {
-        let ahead = scope.spawn(builds_ahead);
-        let tested = cargo(&["test", "--workspace"], &[]);
+        let ahead = scope.spawn(|| builds_ahead(&are_wanted));
+        // One run tells all that fails.
+        let tested = cargo(&["test", "--workspace", "--no-fail-fast"], &[]);
+        are_wanted.store(tested.is_ok(), Ordering::Relaxed);
         let built = ahead.join().expect("it does not panic");
         tested.and(built)
     })
 }
 
-/// Builds what later steps run. A failure is told here, with its cause.
-fn builds_ahead() -> anyhow::Result<()> {
+/// Builds what later steps run, while these are wanted. A failure is told here, with its cause.
+fn builds_ahead(are_wanted: &AtomicBool) -> anyhow::Result<()> {
     // Of this thread and the processes that it starts, on Linux.
     rustix::process::nice(19).context("lowering the priority of builds")?;
-    loom(Reach::Build)?;
-    checkers::asan_brief(Reach::Build)?;
-    fuzz::build()?;
-    if is_counted() {
-        // As `cargo lab gates` does.
-        let what = ["--package", "gates", "--package", "vervain", "--bins"];
-        cargo(&[&["build", "--release"], &what[..]].concat(), &[])?;
+    let builds: [fn() -> anyhow::Result<()>; 4] = [
+        || loom(Reach::Build),
+        || checkers::asan_brief(Reach::Build),
+        fuzz::build,
+        build_counted,
+    ];
+    for build in builds {
+        if !are_wanted.load(Ordering::Relaxed) {
+            break;
+        }
+        build()?;
     }
     Ok(())
+}
+
+/// What `cargo lab gates` builds.
+fn build_counted() -> anyhow::Result<()> {
+    if !is_counted() {
+        return Ok(());
+    }
+    let what = ["--package", "gates", "--package", "vervain", "--bins"];
+    cargo(&[&["build", "--release"], &what[..]].concat(), &[])
 }
 
 /// Whether counts can be taken here.
