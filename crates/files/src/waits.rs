@@ -23,10 +23,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
-use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
 
 /// What a request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,36 +135,64 @@ pub fn inherit<F: Future>(future: F) -> impl Future<Output = F::Output> {
 }
 
 /// Counts how long the request under way waits for a future.
-pub async fn waiting<F: Future>(wait: Wait, future: F) -> F::Output {
-    let mut future = pin!(future);
-    let mut begun = None;
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(output) => {
-            begun = None;
-            Poll::Ready(output)
-        }
-        Poll::Pending => {
-            if begun.is_none() {
-                let current = CURRENT.with_borrow(Clone::clone);
-                begun = current.map(|waits| waits.begin(wait));
-            }
-            Poll::Pending
-        }
-    })
-    .await
+pub fn waiting<F: Future>(wait: Wait, future: F) -> impl Future<Output = F::Output> {
+    Waiting {
+        future,
+        wait,
+        begun: None,
+    }
 }
 
-async fn follow<F: Future>(waits: Option<Rc<Waits>>, future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| {
+fn follow<F: Future>(waits: Option<Rc<Waits>>, future: F) -> Followed<F> {
+    Followed { future, waits }
+}
+
+// Requests' futures are large, and an async block that awaits what it was given holds it twice: these hold it once.
+pin_project! {
+    struct Waiting<F> {
+        #[pin]
+        future: F,
+        wait: Wait,
+        begun: Option<Begun>,
+    }
+}
+
+impl<F: Future> Future for Waiting<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
+        let polled = this.future.poll(context);
+        if polled.is_ready() {
+            *this.begun = None;
+        } else if this.begun.is_none() {
+            let current = CURRENT.with_borrow(Clone::clone);
+            *this.begun = current.map(|waits| waits.begin(*this.wait));
+        }
+        polled
+    }
+}
+
+pin_project! {
+    struct Followed<F> {
+        #[pin]
+        future: F,
+        waits: Option<Rc<Waits>>,
+    }
+}
+
+impl<F: Future> Future for Followed<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.project();
         // A task begins as nobody's.
-        let Some(waits) = &waits else {
-            return future.as_mut().poll(context);
+        let Some(waits) = this.waits else {
+            return this.future.poll(context);
         };
         let _restored = Restored(CURRENT.replace(Some(Rc::clone(waits))));
-        future.as_mut().poll(context)
-    })
-    .await
+        this.future.poll(context)
+    }
 }
 
 /// What was under way before, put back also after a panic.
@@ -176,7 +206,9 @@ impl Drop for Restored {
 
 #[cfg(test)]
 mod tests {
-    use std::task::{Context, Waker};
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Waker;
 
     use super::*;
 
@@ -206,6 +238,19 @@ mod tests {
     fn waits(clock: &Rc<Cell<u64>>) -> Rc<Waits> {
         let clock = Rc::clone(clock);
         Waits::new(Rc::new(move || clock.get()))
+    }
+
+    #[test]
+    fn a_future_is_held_once() {
+        let future = async {
+            let large = std::hint::black_box([1u8; 1000]);
+            std::future::ready(()).await;
+            large[0]
+        };
+        let size = size_of_val(&future);
+        let of = waits(&Rc::new(Cell::new(0)));
+        let future = waiting(Wait::Commit, of.follow(future));
+        assert!(size_of_val(&future) < size + 100, "{size}");
     }
 
     #[test]

@@ -67,10 +67,10 @@ impl Index {
                 return answer;
             }
             let held = self.inner.slots.enter(&self.inner.places(&request));
-            let inner = self.inner.clone();
-            let carried = inner.carry_out(caller.clone(), request, held);
+            let (inner, caller) = (self.inner.clone(), caller.clone());
+            // Its future is made inside: one that was captured would be held twice.
             let carried = async move {
-                let answer = carried.await;
+                let answer = inner.carry_out(caller, request, held).await;
                 drop(guard);
                 answer
             };

@@ -22,8 +22,8 @@ use crate::io::{Backend, IoKind, NoSockets};
 use crate::manual::Next;
 use crate::poller::{Arm, Pollers};
 use crate::task::{
-    Body, Fail, Header, JoinError, JoinState, RunQueue, Shared, Stage, Task, deliver, enter,
-    with_context,
+    Body, Fail, Finishing, Header, JoinError, JoinState, RunQueue, Shared, Stage, Task, deliver,
+    enter, with_context,
 };
 use crate::time::Instant;
 use crate::timers::Timers;
@@ -126,14 +126,10 @@ impl Inner {
             state.finish(Err(JoinError::Cancelled));
             return (state, header);
         }
-        let result = state.clone();
         entry.insert(Task {
             body: Some(Body {
                 header: header.clone(),
-                future: Box::pin(async move {
-                    let output = future.await;
-                    result.finish(Ok(output));
-                }),
+                future: Box::pin(Finishing::new(future, state.clone())),
             }),
             join: state.clone(),
         });

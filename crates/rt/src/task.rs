@@ -15,8 +15,9 @@ use std::ptr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker, ready};
 
+use pin_project_lite::pin_project;
 use thiserror::Error;
 
 use crate::cross::inbox::{Inbox, Link, Pushed};
@@ -284,6 +285,37 @@ impl<T> Fail for JoinState<T> {
     }
 }
 
+pin_project! {
+    /// A future that leaves its output as a task's result. An async block would hold the future twice: once
+    /// as what it has captured, once as what it awaits.
+    pub(crate) struct Finishing<F: Future> {
+        #[pin]
+        future: Option<F>,
+        result: Rc<JoinState<F::Output>>,
+    }
+}
+
+impl<F: Future> Finishing<F> {
+    pub(crate) fn new(future: F, result: Rc<JoinState<F::Output>>) -> Self {
+        let future = Some(future);
+        Self { future, result }
+    }
+}
+
+impl<F: Future> Future for Finishing<F> {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let mut this = self.project();
+        let future = this.future.as_mut().as_pin_mut();
+        let output = ready!(future.expect("it has not ended").poll(cx));
+        // Whoever joins finds what the future held given back.
+        this.future.set(None);
+        this.result.finish(Ok(output));
+        Poll::Ready(())
+    }
+}
+
 /// A task in its core's slab.
 pub(crate) struct Task {
     /// Absent while it is being polled and after it has ended.
@@ -357,6 +389,18 @@ impl<T> fmt::Debug for JoinHandle<T> {
 mod tests {
     use super::*;
     use crate::Config;
+
+    #[test]
+    fn a_task_holds_its_future_once() {
+        let future = async {
+            let large = std::hint::black_box([1u8; 1000]);
+            std::future::ready(()).await;
+            large[0]
+        };
+        let size = size_of_val(&future);
+        let task = Finishing::new(future, Rc::new(JoinState::new()));
+        assert!(size_of_val(&task) < size + 100, "{size}");
+    }
 
     #[test]
     fn a_wake_after_the_end_of_its_core_leaves_nothing_behind() {
