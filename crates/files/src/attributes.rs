@@ -135,6 +135,8 @@ pub struct SetAttributes {
     pub atime: Option<SetTime>,
     /// Time of the last change of data.
     pub mtime: Option<SetTime>,
+    /// Time of creation: only the owner may. macOS sets it after each exclusive creation.
+    pub birth: Option<Timestamp>,
 }
 
 /// A volume's room.

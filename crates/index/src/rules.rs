@@ -52,7 +52,7 @@ pub(crate) fn may_set(
         .is_none_or(|gid| owns && (gid == attributes.gid || caller.is_in(gid)));
     let keeps_mode = set.mode.is_none() || owns;
     let is_to = |time| matches!(time, Some(SetTime::To(_)));
-    let keeps_times = owns || !(is_to(set.atime) || is_to(set.mtime));
+    let keeps_times = owns || !(is_to(set.atime) || is_to(set.mtime) || set.birth.is_some());
     if !(keeps_owner && keeps_group && keeps_mode && keeps_times) {
         return Err(Error::NotPermitted);
     }
@@ -91,6 +91,7 @@ pub(crate) fn set(
     };
     attributes.atime = set.atime.map_or(attributes.atime, at);
     attributes.mtime = set.mtime.map_or(attributes.mtime, at);
+    attributes.birth = set.birth.unwrap_or(attributes.birth);
 }
 
 /// A file does not run as its owner any more; nor as its group, if that is what the bit means (the group

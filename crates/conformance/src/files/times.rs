@@ -164,4 +164,31 @@ pub fn times_are_what_they_were_set(fixture: &Fixture) {
     let seen = fixture.stat(file);
     assert_eq!([seen.atime, seen.mtime], [far; 2]);
     assert_eq!((seen.birth, seen.ctime > new.ctime), (new.birth, true));
+    let born = |uid| {
+        let caller = Caller {
+            uid,
+            ..Caller::ROOT
+        };
+        let set = files::SetAttributes {
+            birth: Some(far),
+            ..files::SetAttributes::default()
+        };
+        fixture.call(&caller, Request::SetAttributes(file, set))
+    };
+    assert_eq!(born(7).err(), Some(files::Error::NotPermitted));
+    assert_eq!(fixture.stat(file), seen);
+    born(0).expect("a birth");
+    assert_eq!(fixture.stat(file).birth, far);
+    let made = Request::Create {
+        directory: fixture.root(),
+        name: name("old"),
+        new: New::Fifo,
+        attributes: files::SetAttributes {
+            birth: Some(far),
+            ..files::SetAttributes::default()
+        },
+    };
+    fixture.call(&ROOT, made).expect("made");
+    let old = fixture.look(fixture.root(), "old").expect("there");
+    assert_eq!(fixture.stat(old).birth, far);
 }

@@ -90,6 +90,7 @@ impl Object {
         };
         self.attributes.atime = set.atime.map_or(self.attributes.atime, at);
         self.attributes.mtime = set.mtime.map_or(self.attributes.mtime, at);
+        self.attributes.birth = set.birth.unwrap_or(self.attributes.birth);
         self.touch(now);
     }
 
@@ -126,7 +127,7 @@ fn may_set(caller: &Caller, attributes: &Attributes, set: &SetAttributes) -> Res
     }
     let times = [set.atime, set.mtime];
     let to = |time| matches!(time, Some(SetTime::To(_)));
-    if times.into_iter().any(to) && !is_owner {
+    if (times.into_iter().any(to) || set.birth.is_some()) && !is_owner {
         return Err(Error::NotPermitted);
     }
     let is_now = times.contains(&Some(SetTime::Now));

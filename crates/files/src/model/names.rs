@@ -236,6 +236,7 @@ impl World {
         let times = SetAttributes {
             atime: set.atime,
             mtime: set.mtime,
+            birth: set.birth,
             ..SetAttributes::default()
         };
         object.set(caller, &times, now);

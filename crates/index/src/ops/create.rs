@@ -212,6 +212,7 @@ fn set_times(attributes: &mut Attributes, caller: &Caller, set: &SetAttributes, 
     let times = SetAttributes {
         atime: set.atime,
         mtime: set.mtime,
+        birth: set.birth,
         ..SetAttributes::default()
     };
     rules::set(attributes, caller, &times, now);

@@ -75,6 +75,7 @@ const EXCLUSIVE: Bitmap4 = Bitmap4::of(&[
     FATTR4_OWNER_GROUP,
     FATTR4_SIZE,
     FATTR4_TIME_ACCESS_SET,
+    FATTR4_TIME_CREATE,
     FATTR4_TIME_MODIFY_SET,
     FATTR4_MODE_UMASK,
 ]);
@@ -276,6 +277,7 @@ pub(super) fn to_set(from: &Fattr4<'_>, minor: u32) -> Result<(SetAttributes, Bi
             Attribute::OwnerGroup(group) => set.gid = Some(number(&group)?),
             Attribute::TimeAccessSet(time) => set.atime = Some(set_time(&time)?),
             Attribute::TimeModifySet(time) => set.mtime = Some(set_time(&time)?),
+            Attribute::TimeCreate(time) => set.birth = Some(timestamp(&time)?),
             _ => return Err(Nfsstat4::NFS4ERR_INVAL),
         }
     }
@@ -296,14 +298,18 @@ fn number(text: &[u8]) -> Result<u32, Nfsstat4> {
 
 fn set_time(time: &Settime4) -> Result<SetTime, Nfsstat4> {
     match time {
-        Settime4::SetToClientTime4(time) if time.nseconds >= 1_000_000_000 => {
-            Err(Nfsstat4::NFS4ERR_INVAL)
-        }
-        Settime4::SetToClientTime4(time) => Ok(SetTime::To(Timestamp {
+        Settime4::SetToClientTime4(time) => timestamp(time).map(SetTime::To),
+        Settime4::Default(_) => Ok(SetTime::Now),
+    }
+}
+
+fn timestamp(time: &Nfstime4) -> Result<Timestamp, Nfsstat4> {
+    match time.nseconds {
+        0..1_000_000_000 => Ok(Timestamp {
             seconds: time.seconds,
             nanoseconds: time.nseconds,
-        })),
-        Settime4::Default(_) => Ok(SetTime::Now),
+        }),
+        _ => Err(Nfsstat4::NFS4ERR_INVAL),
     }
 }
 
@@ -332,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_can_be_set_is_taken() {
-        let time = Nfstime4 {
+        let time = || Nfstime4 {
             seconds: -3,
             nseconds: 999_999_999,
         };
@@ -343,20 +349,23 @@ mod tests {
                 Attribute::Owner(Opaque(b"12")),
                 Attribute::OwnerGroup(Opaque(b"root@example.org")),
                 Attribute::TimeAccessSet(Settime4::Default(TimeHow4::SET_TO_SERVER_TIME4)),
-                Attribute::TimeModifySet(Settime4::SetToClientTime4(time)),
+                Attribute::TimeModifySet(Settime4::SetToClientTime4(time())),
+                Attribute::TimeCreate(time()),
             ],
             1,
         );
+        let then = Timestamp {
+            seconds: -3,
+            nanoseconds: 999_999_999,
+        };
         let expected = SetAttributes {
             mode: Some(Mode::new(0o4755)),
             uid: Some(12),
             gid: Some(0),
             size: Some(7),
             atime: Some(SetTime::Now),
-            mtime: Some(SetTime::To(Timestamp {
-                seconds: -3,
-                nanoseconds: 999_999_999,
-            })),
+            mtime: Some(SetTime::To(then)),
+            birth: Some(then),
         };
         assert_eq!(set, Ok(expected));
     }
@@ -372,11 +381,12 @@ mod tests {
             Attribute::Owner(Opaque(b"alice")),
             Nfsstat4::NFS4ERR_BADOWNER,
         );
-        let bad = Nfstime4 {
+        let bad = || Nfstime4 {
             seconds: 0,
             nseconds: 1_000_000_000,
         };
-        let bad = Settime4::SetToClientTime4(bad);
+        refused(Attribute::TimeCreate(bad()), Nfsstat4::NFS4ERR_INVAL);
+        let bad = Settime4::SetToClientTime4(bad());
         refused(Attribute::TimeAccessSet(bad), Nfsstat4::NFS4ERR_INVAL);
     }
 

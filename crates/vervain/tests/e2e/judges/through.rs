@@ -8,7 +8,7 @@ use std::rc::Rc;
 use conformance::files::program::{Actor, Known, Op, Seen, Step};
 use files::{
     Access, Caller, CreateHow, Device, Error, Kind, Mode, Name, New, SeekFor, SetAttributes,
-    SetTime, SetXattr,
+    SetTime, SetXattr, Timestamp,
 };
 use nfs::client::{Client, Options};
 use nfs::wire::*;
@@ -615,12 +615,13 @@ fn known(of: &Fattr4<'_>) -> (u64, Known) {
 
 /// Attributes as a client sets them.
 fn encoded(set: &SetAttributes) -> Vec<u8> {
+    let stamp = |time: Timestamp| Nfstime4 {
+        seconds: time.seconds,
+        nseconds: time.nanoseconds,
+    };
     let time = |time: SetTime| match time {
         SetTime::Now => Settime4::Default(TimeHow4::SET_TO_SERVER_TIME4),
-        SetTime::To(time) => Settime4::SetToClientTime4(Nfstime4 {
-            seconds: time.seconds,
-            nseconds: time.nanoseconds,
-        }),
+        SetTime::To(time) => Settime4::SetToClientTime4(stamp(time)),
     };
     let (uid, gid) = (
         set.uid.map(|uid| uid.to_string()),
@@ -635,6 +636,7 @@ fn encoded(set: &SetAttributes) -> Vec<u8> {
             .map(|gid| Attribute::OwnerGroup(Opaque(gid.as_bytes()))),
         set.atime.map(|at| Attribute::TimeAccessSet(time(at))),
         set.mtime.map(|at| Attribute::TimeModifySet(time(at))),
+        set.birth.map(|at| Attribute::TimeCreate(stamp(at))),
     ];
     let given: Vec<Attribute<'_>> = given.into_iter().flatten().collect();
     let wanted: Bitmap4 = given.iter().map(Attribute::number).collect();
