@@ -261,17 +261,23 @@ impl Driver {
         self.refused = Some((group, error));
     }
 
-    /// Refuses frames that were to be written anew, as long as they go on with a group of which a record has failed.
+    /// Refuses records of a group of which one has failed, in frames that were to be written anew. Others' records stay in
+    /// these frames.
     pub(super) fn refuse_redo(&mut self) {
-        while let Some((refused, error)) = self.refused.clone()
-            && let Some(frame) = self.redo.front()
-            && frame.records.iter().any(|part| part.group == Some(refused))
-        {
-            let frame = self.redo.pop_front().expect("it was seen");
-            for part in &frame.records {
-                self.note_refused(part.group, &error);
+        let Some((refused, error)) = &self.refused else {
+            return;
+        };
+        let is_of_it = |part: &&Part| part.group == Some(*refused);
+        for frame in std::mem::take(&mut self.redo) {
+            if !frame.records.iter().any(|part| is_of_it(&part)) {
+                self.redo.push_back(frame);
+                continue;
+            }
+            for part in frame.records.iter().filter(is_of_it) {
                 self.shared.answer(part.slot, Err(error.clone()));
             }
+            let rest = frame.without(*refused, self.held.server.disk());
+            self.redo.extend(rest);
         }
     }
 

@@ -9,6 +9,7 @@ use super::state::Asked;
 use crate::format::PAGE;
 use crate::format::frame::{FIXED_LEN, FrameHeader, HEADER_PAGES_MAX, PAYLOAD_PAGES_MAX, Place};
 use crate::ids::{Epoch, StreamId};
+use crate::record::Record;
 use crate::streams::{Held, start_of};
 
 /// A record of more pages than this goes alone: copying it costs more than a write of its own.
@@ -35,6 +36,10 @@ pub(super) struct Part {
     pub(super) is_durable: bool,
     /// Its first page, from the beginning of the frame.
     page: u32,
+    /// Pages of its payload.
+    pages: u32,
+    /// Bytes of the header that it takes.
+    in_header: u32,
 }
 
 /// How many of the records that were asked for make the next frame.
@@ -112,7 +117,7 @@ impl Plan {
         records.clear();
         let mut page = self.header_pages();
         let mut is_any_durable = false;
-        let mut note = |slot, group, durable, pages| {
+        let mut note = |slot, group, durable, record: &Record| {
             let is_durable = durable == Durable::Yes;
             is_any_durable |= is_durable;
             records.push(Part {
@@ -120,8 +125,10 @@ impl Plan {
                 group,
                 is_durable,
                 page,
+                pages: record.pages(),
+                in_header: record.header_len() as u32,
             });
-            page += pages;
+            page += record.pages();
         };
         let buf = if self.count == 1 {
             let Some(Asked::Append {
@@ -133,7 +140,7 @@ impl Plan {
             else {
                 unreachable!("the plan was made of records");
             };
-            note(slot, group, durable, record.pages());
+            note(slot, group, durable, &record);
             record.into_frame()
         } else {
             let mut buf = disk.buffer(self.pages() as usize * PAGE);
@@ -149,7 +156,7 @@ impl Plan {
                 else {
                     unreachable!("the plan was made of records");
                 };
-                note(slot, group, durable, record.pages());
+                note(slot, group, durable, &record);
                 let (in_header, payload) = (record.in_header(), record.payload());
                 header[at..][..in_header.len()].copy_from_slice(in_header);
                 payloads[to..][..payload.len()].copy_from_slice(payload);
@@ -174,6 +181,43 @@ impl Plan {
 impl Composed {
     pub(super) fn pages(&self) -> u32 {
         self.pages
+    }
+
+    /// The same frame without the records of a group; none if there are no others. It is not under way.
+    pub(super) fn without(&self, group: u64, disk: &Disk) -> Option<Self> {
+        let is_kept = |part: &&Part| part.group != Some(group);
+        let kept = || self.records.iter().filter(is_kept);
+        let used = FIXED_LEN as u32 + kept().map(|part| part.in_header).sum::<u32>();
+        let header_pages = used.div_ceil(PAGE as u32);
+        let pages = header_pages + kept().map(|part| part.pages).sum::<u32>();
+        let old = self.buf.as_ref().expect("it is not under way");
+        let mut buf = disk.buffer(pages as usize * PAGE);
+        let (header, payloads) = buf.split_at_mut(header_pages as usize * PAGE);
+        let mut records = Vec::with_capacity(kept().count());
+        let (mut from, mut at, mut to) = (FIXED_LEN, FIXED_LEN, 0);
+        for part in &self.records {
+            let in_header = part.in_header as usize;
+            if is_kept(&part) {
+                let payload = &old[part.page as usize * PAGE..][..part.pages as usize * PAGE];
+                header[at..][..in_header].copy_from_slice(&old[from..][..in_header]);
+                payloads[to..][..payload.len()].copy_from_slice(payload);
+                let page = header_pages + (to / PAGE) as u32;
+                records.push(Part { page, ..*part });
+                at += in_header;
+                to += payload.len();
+            }
+            from += in_header;
+        }
+        header[at..].fill(0);
+        (!records.is_empty()).then(|| Self {
+            buf: Some(buf),
+            pages,
+            header_pages,
+            count: records.len() as u16,
+            used,
+            is_durable: kept().any(|part| part.is_durable),
+            records,
+        })
     }
 
     /// Completes the header for this place, and hands the memory out.

@@ -339,6 +339,77 @@ fn of_records_that_belong_together_none_succeeds_behind_one_that_fails() {
     assert!(failed > 5, "{failed} failed");
 }
 
+/// Others' records go with a group's last ones in one frame: a failure of the group is none of theirs.
+#[test]
+fn what_goes_with_a_group_that_fails_is_written_without_it() {
+    let mut kept = 0;
+    for (write, flush) in (0..10).flat_map(|write| (0..3).map(move |flush| (write, flush))) {
+        let rig = Rig::new(15, 64);
+        let server = rig.server();
+        let (device, core) = (rig.device().clone(), rig.core.handle());
+        let (stream, own, others) = rig.run(async move {
+            let stream = server.create().await.unwrap();
+            let writer = server.open_for_writing(stream, Epoch(1)).await.unwrap();
+            // Those behind it are durable only with a flush.
+            drop(writer.append(record(&writer, 0, 0), Durable::No));
+            core.yield_now().await;
+            device.fail(Kind::Write, write, Errno::IO);
+            device.fail(Kind::Flush, flush, Errno::IO);
+            let (group, mut own, mut others) = (writer.group(), Vec::new(), Vec::new());
+            for number in 1..10 {
+                let record = record(&writer, number, number % 3);
+                own.push(writer.append_in(group, record, Durable::Yes));
+                if number < 8 {
+                    core.yield_now().await;
+                }
+            }
+            // In the frame of the last two.
+            for number in 10..13 {
+                let record = record(&writer, number, number % 3);
+                others.push(writer.append(record, Durable::Yes));
+            }
+            let mut told = [Vec::new(), Vec::new()];
+            for (appends, told) in [own, others].into_iter().zip(&mut told) {
+                for append in appends {
+                    told.push(append.await);
+                }
+            }
+            device.clear_faults();
+            let [own, others] = told;
+            (stream, own, others)
+        });
+        let of = format!("write {write}, flush {flush}: {own:?}, {others:?}");
+        assert!(own.is_sorted_by_key(Result::is_err), "{of}");
+        // What is theirs alone can fail by the flush that it waits for.
+        let is_whole = |told: &Result<_, _>| !matches!(told, Err(StreamError::NotWritten { .. }));
+        assert!(others.iter().all(is_whole), "{of}");
+        if matches!(own.last(), Some(Err(StreamError::NotWritten { .. }))) {
+            kept += others.iter().filter(|told| told.is_ok()).count();
+        }
+        let rig = rig.restarted();
+        let server = rig.server();
+        rig.run(async move {
+            let writer = server.open_for_writing(stream, Epoch(2)).await.unwrap();
+            let (found, damage) = replayed(&writer.reader()).await;
+            assert!(damage.is_empty(), "{of}");
+            for (told, number) in own.iter().chain(&others).zip(1..) {
+                let seen = found.iter().find(|seen| seen.number == number);
+                if let Ok(appended) = told {
+                    assert_eq!(
+                        seen.map(|seen| seen.at),
+                        Some(appended.at),
+                        "{number}, {of}"
+                    );
+                }
+            }
+            let numbers = found.iter().map(|seen| seen.number);
+            let group: Vec<u32> = numbers.filter(|number| (1..10).contains(number)).collect();
+            assert!(group.iter().copied().eq(1..=group.len() as u32), "{of}");
+        });
+    }
+    assert!(kept > 0, "none was in a frame of such a group");
+}
+
 /// A disk whose table takes no writes for a while keeps no start from opening: neither what was released nor a stream that is
 /// being deleted.
 #[test]
