@@ -11,6 +11,7 @@ use super::budget::Reserved;
 use super::compound::{Compound, FAILED_LEN, OnSlot, User, put, put_failed};
 use super::connection::Connection;
 use super::sessions::{Kept, Mark, SEQUENCE_LEN, Turn};
+use super::states::ClientId;
 use super::{Door, RECORD_MAX};
 
 /// Bytes of a record's marker.
@@ -214,6 +215,7 @@ async fn in_session(
         Ok(Begun::New(resok)) => {
             let door = compound.door;
             let _in_any_case = Busy { door, of: &of };
+            let _alive = compound.client.map(|client| Alive::new(door, client));
             compound.main = NfsOpnum4::OP_SEQUENCE;
             put(out, NfsOpnum4::OP_SEQUENCE, Ok(resok));
             let second = arguments.clone();
@@ -254,6 +256,33 @@ impl Drop for Busy<'_> {
                 None if std::thread::panicking() => drop(sessions.has_left(&self.of.sa_sessionid)),
                 None => {}
             }
+        }
+    }
+}
+
+/// A request that is carried out: its client's lease begins anew when it has ended.
+struct Alive<'a> {
+    door: &'a Door,
+    client: ClientId,
+}
+
+impl<'a> Alive<'a> {
+    fn new(door: &'a Door, client: ClientId) -> Self {
+        if let Some(client) = door.clients.borrow_mut().get_mut(client) {
+            client.under_way += 1;
+        }
+        Self { door, client }
+    }
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        // As above.
+        if let Ok(mut clients) = self.door.clients.try_borrow_mut()
+            && let Some(client) = clients.get_mut(self.client)
+        {
+            client.under_way -= 1;
+            client.renewed_ms = self.door.now_ms();
         }
     }
 }
@@ -306,8 +335,10 @@ impl Compound<'_> {
         if begin + SEQUENCE_LEN + after > size_max {
             return Err(self.is_too_large(of.sa_cachethis));
         }
-        door.renew(client)
-            .map_err(|_| Nfsstat4::NFS4ERR_BADSESSION)?;
+        door.renew(client).map_err(|status| match status {
+            Nfsstat4::NFS4ERR_DELAY => status,
+            _ => Nfsstat4::NFS4ERR_BADSESSION,
+        })?;
         let mark = Mark {
             principal: self.user.map(|user| user.uid),
             operations: self.operations,

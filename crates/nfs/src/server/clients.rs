@@ -82,6 +82,10 @@ pub(super) struct Client {
     pub(super) is_confirmed: bool,
     /// When its lease was last renewed.
     pub(super) renewed_ms: u64,
+    /// Its requests that are carried out now: the lease does not run out meanwhile (RFC 8881, section 8.3).
+    pub(super) under_way: u32,
+    /// It is being struck off for the room that it keeps: nothing of it is begun until that has ended.
+    pub(super) is_leaving: bool,
     pub(super) sessions: BTreeSet<Sessionid4>,
     /// The sequence number that its next CREATE_SESSION has.
     pub(super) session_sequence: u32,
@@ -295,6 +299,8 @@ impl Client {
             record,
             is_confirmed: false,
             renewed_ms: now_ms,
+            under_way: 0,
+            is_leaving: false,
             sessions: BTreeSet::new(),
             session_sequence: 1,
             takes_any_sequence: false,
@@ -315,7 +321,7 @@ impl Client {
     }
 
     pub(super) fn is_lapsed(&self, now_ms: u64, lease_ms: u64) -> bool {
-        now_ms.saturating_sub(self.renewed_ms) > lease_ms
+        self.under_way == 0 && now_ms.saturating_sub(self.renewed_ms) > lease_ms
     }
 }
 

@@ -172,21 +172,33 @@ impl Door {
                 if !self.is_lapsed(id) {
                     return None;
                 }
-                match self.fs.call(&Caller::ROOT, row.clone()).await {
-                    Ok(_) => break,
+                // Who comes back meanwhile waits: without a row it could claim nothing after a restart.
+                self.leaves(id, true);
+                let removed = self.fs.call(&Caller::ROOT, row.clone()).await;
+                if removed.is_ok() {
+                    break;
+                }
+                self.leaves(id, false);
+                match removed {
                     Err(error @ (Error::NoSpace | Error::QuotaExceeded)) => {
                         tracing::warn!(%error, client = id, "it is not forgotten for the room that it keeps");
                         return None;
                     }
-                    Err(error) => tracing::error!(%error, ?row, "it is asked again"),
+                    removed => tracing::error!(?removed, ?row, "it is asked again"),
                 }
                 self.core.sleep(PAUSE).await;
             }
-            // Also if it has come back meanwhile: without a row it could claim nothing after a restart.
             self.take_out(id)?
         };
         self.have_forgotten(id, idle).await;
         Some(())
+    }
+
+    /// A client is being struck off, or not any more.
+    fn leaves(&self, id: ClientId, is_leaving: bool) {
+        if let Some(client) = self.clients.borrow_mut().get_mut(id) {
+            client.is_leaving = is_leaving;
+        }
     }
 
     /// Asks until it is done.

@@ -349,10 +349,16 @@ impl Door {
     }
 
     /// A client has said something.
+    ///
+    /// # Errors
+    /// STALE_CLIENTID; DELAY while it is being struck off.
     fn renew(&self, id: ClientId) -> Result<(), wire::Nfsstat4> {
         let mut clients = self.clients.borrow_mut();
         let client = clients.get_mut(id).filter(|client| client.is_confirmed);
         let client = client.ok_or(wire::Nfsstat4::NFS4ERR_STALE_CLIENTID)?;
+        if client.is_leaving {
+            return Err(wire::Nfsstat4::NFS4ERR_DELAY);
+        }
         client.renewed_ms = self.now_ms();
         client.has_returned = true;
         Ok(())

@@ -565,3 +565,66 @@ fn no_room_is_said_so_also_when_nobody_can_be_forgotten() {
         silent.call(&[]).await.ok();
     });
 }
+
+/// RFC 8881, section 8.3: a lease does not run out while a request is carried out, and begins anew behind it.
+#[test]
+fn whose_request_takes_longer_than_the_lease_is_there_when_it_ends() {
+    let mut rig = Rig::new();
+    let fs = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let root = || NfsArgop4::Putrootfh;
+        let slow = Client::new(&env, "slow").await;
+        slow.make("f").await;
+        let NfsArgop4::Open(mut denies) = open("f", "o", WRITE) else {
+            unreachable!()
+        };
+        denies.share_deny = OPEN4_SHARE_DENY_BOTH;
+        slow.call(&[root(), NfsArgop4::Open(denies)]).await.ok();
+        slow.make("g").await;
+        fs.delay(|request| matches!(request, Request::Remove { .. }));
+        let remove = NfsArgop4::Remove(Remove4Args { target: "g".into() });
+        let asked = slow.ask(0, &[root(), remove]).await;
+        env.core.sleep(LEASE * 2).await;
+        assert_eq!(fs.waiting(), 1);
+        let other = Client::new(&env, "other").await;
+        let opens = [root(), open("f", "o", WRITE)];
+        let opened = async || other.call(&opens).await.status;
+        assert_eq!(opened().await, Nfsstat4::NFS4ERR_SHARE_DENIED);
+        fs.begin();
+        let done = slow.wire.answer(asked).await.expect("an answer");
+        assert_eq!(done.status, Nfsstat4::NFS4_OK);
+        env.core.sleep(LEASE - Duration::from_secs(1)).await;
+        assert_eq!(opened().await, Nfsstat4::NFS4ERR_SHARE_DENIED);
+        env.core.sleep(Duration::from_secs(2)).await;
+        assert_eq!(opened().await, Nfsstat4::NFS4_OK);
+    });
+}
+
+/// Who comes back while it is struck off waits, and is told then.
+#[test]
+fn nothing_is_begun_for_who_is_being_forgotten_for_the_room_that_it_keeps() {
+    let mut rig = Rig::new();
+    let fs = Rc::clone(&rig.fs);
+    rig.run(|env| async move {
+        let root = || NfsArgop4::Putrootfh;
+        let silent = lapsed(&env, "f", WRITE, 0).await;
+        let other = Client::new(&env, "other").await;
+        let remove = NfsArgop4::Remove(Remove4Args { target: "f".into() });
+        other.call(&[root(), remove]).await.ok();
+        let full = files::model::Quota {
+            bytes_max: 1 << 30,
+            files_max: 1,
+        };
+        fs.model.add_volume(files::VolumeId(1), full);
+        fs.delay(|request| matches!(request, Request::RemoveRecord(_)));
+        let made = other.call(&[root(), create("g", "o")]).await;
+        assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY);
+        until(&env, || fs.waiting() == 1).await;
+        let done = silent.call(&[root(), create("h", "o")]).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_DELAY);
+        fs.begin();
+        env.core.sleep(Duration::from_millis(500)).await;
+        let done = silent.call(&[]).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_BADSESSION);
+    });
+}
