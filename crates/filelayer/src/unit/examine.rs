@@ -126,7 +126,9 @@ impl DataUnit {
         {
             // What is damaged was named just now.
             let mut again = Vec::new();
-            let last = rebuild(&data.reader, kept, from, &mut again, &mut |_| ()).await?;
+            let mut last = rebuild(&data.reader, kept, from, &mut again, &mut |_| ()).await?;
+            // An end that was forgotten since the checkpoint may have gone from the data: nobody asks for it any more.
+            last.index.forget_ends();
             // Otherwise compaction has dropped records that a later checkpoint had.
             if last.index.checkpoint <= number {
                 if is_whole {

@@ -476,3 +476,43 @@ fn no_number_of_a_checkpoint_is_used_twice() {
     }
     assert!(failed > 1, "{failed} failed");
 }
+
+/// Ends of files that stand in their rows go with the records that have told them, whatever a checkpoint of before
+/// has of them.
+#[test]
+fn an_end_that_was_forgotten_is_missed_by_nobody() {
+    let size = Size {
+        segment_pages: 16,
+        segments: 20,
+    };
+    let rig = Rig::new(3, size);
+    let unit = rig.unit(options());
+    rig.run(async move {
+        let fid = unit.allocate(1).await.unwrap()[0];
+        let mut told = mark(1);
+        told.end = 5000;
+        let write = async |mark| {
+            let bytes = [1; 2 * PAGE];
+            let written = unit.write(fid, 0, &bytes, mark, Stability::Stable).await;
+            written.expect("room");
+        };
+        write(told).await;
+        unit.checkpoint().await.expect("room");
+        unit.forget_end(&told.handle);
+        for _ in 0..20 {
+            write(mark(1)).await;
+        }
+        let mut released = 0;
+        loop {
+            let done = unit.step(64).await.expect("nothing fails");
+            released += done.released;
+            if done.is_idle {
+                break;
+            }
+        }
+        assert!(released > 0, "the record has gone");
+        unit.close().await.expect("nothing fails");
+    });
+    let flaws = rig.examined().flaws;
+    assert!(flaws.is_empty(), "{flaws:?}");
+}
