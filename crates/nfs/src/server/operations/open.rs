@@ -69,7 +69,7 @@ impl Compound<'_> {
             self.door.may_claim(client, is_claim).await?;
         }
         if matches!(of.openhow, Openflag4::Open4Create(_)) && !is_reclaim {
-            self.may_make(client)?;
+            self.may_create(client, of).await?;
         }
         let opened = self.locate(of, client).await?;
         let caller = self.caller(opened.file)?;
@@ -135,6 +135,29 @@ impl Compound<'_> {
             delegation,
         };
         Ok((answer, Place::Object(opened.file)))
+    }
+
+    /// Whether a client may open what it asks to be made. At its bound it may open once more what the same owner has open:
+    /// that takes nothing, and only [`CreateHow::Unchecked`] or a repeat leads to it.
+    ///
+    /// # Errors
+    /// Those of [`Self::may_make`].
+    async fn may_create(&self, client: ClientId, of: &Open4Args<'_>) -> Result<(), Nfsstat4> {
+        let Err(refused) = self.may_make(client) else {
+            return Ok(());
+        };
+        let known = {
+            let states = self.door.states.borrow();
+            let name = &of.owner.owner;
+            states.owners.known(client, OwnerKind::Open, name)
+        };
+        let (OpenClaim4::ClaimNull(component), Some(owner)) = (&of.claim, known) else {
+            return Err(refused);
+        };
+        let found = self.existing(name(component)?).await;
+        let states = self.door.states.borrow();
+        let has = found.is_ok_and(|of| states.of_owner(owner, of.file).is_some());
+        if has { Ok(()) } else { Err(refused) }
     }
 
     /// Cuts off all of a file that has just been opened. If that is refused, so is the OPEN: what it has

@@ -352,6 +352,44 @@ fn who_holds_all_that_it_may_makes_no_file() {
     });
 }
 
+/// An owner that opens once more what it has open gets nothing that counts, also by an OPEN that would make the file.
+#[test]
+fn who_holds_all_that_it_may_opens_what_it_has_open() {
+    let mut rig = Rig::with(|options| options.states_max = 2);
+    rig.run(|env| async move {
+        let client = filled(&env).await;
+        client.make("g").await;
+        for owner in ["a", "b"] {
+            client.call(&opens(owner, READ, 0)).await.ok();
+        }
+        let done = client.call(&empties("f", "a", BOTH, 0)).await.ok();
+        let (stateid, _) = done.opened(2);
+        assert_eq!(client.size("f").await, 0);
+        let writes = [NfsArgop4::Putrootfh, lookup("f"), write(&stateid, b"more")];
+        client.call(&writes).await.ok();
+        // Another owner, another file, or none yet: each is one more.
+        for (name, owner) in [("f", "c"), ("g", "a"), ("n", "a")] {
+            let refused = client.call(&empties(name, owner, BOTH, 0)).await;
+            assert_eq!(refused.status, Nfsstat4::NFS4ERR_DELAY, "{name} {owner}");
+        }
+        assert_eq!(client.size("f").await, 4);
+        assert!(!is_there(&client, "n").await);
+        // What cannot succeed is not told to come again.
+        let exists = client.call(&guarded("f", "a")).await;
+        assert_eq!(exists.status, Nfsstat4::NFS4ERR_EXIST);
+
+        let id = set_client_id(&client.wire, "zero", 1).await;
+        opened_0(&client.wire, id, "one").await;
+        let makes = [NfsArgop4::Putrootfh, open_0(id, "two", 3, false)];
+        client.wire.call(0, &makes).await.ok();
+        let again = [NfsArgop4::Putrootfh, open_0(id, "two", 4, false)];
+        client.wire.call(0, &again).await.ok();
+        let makes = [NfsArgop4::Putrootfh, open_0(id, "three", 5, false)];
+        let done = client.wire.call(0, &makes).await;
+        assert_eq!(done.status, Nfsstat4::NFS4ERR_RESOURCE);
+    });
+}
+
 /// Delegations that nobody wants back leave room for opens and locks.
 #[test]
 fn delegations_leave_half_of_what_a_client_may_hold() {
