@@ -14,7 +14,7 @@ use nfs::wire::*;
 use nfs::xdr::{Decoder, Encoder, Opaque};
 use rt::JoinHandle;
 use rt::net::{ListenOptions, Listener, RecvHalf, SendHalf, Stream};
-use sim::{Env, World};
+use sim::{Env, World, WorldOptions};
 
 use super::gate::Gate;
 
@@ -22,6 +22,9 @@ use super::gate::Gate;
 pub(super) const LEASE: Duration = Duration::from_secs(90);
 
 pub(super) const PORT: u16 = 2049;
+
+/// Another address of the same door.
+pub(super) const PORT_ALSO: u16 = 2050;
 
 /// Bytes of a reply before its results: its number, that it is one, that it was accepted, a verifier of
 /// AUTH_NONE, and that it succeeded.
@@ -43,7 +46,12 @@ impl Rig {
     }
 
     pub(super) fn with(change: impl Fn(&mut Options) + 'static) -> Self {
-        let mut world = World::of(1, 2);
+        Self::over(WorldOptions::new(1, 2), change)
+    }
+
+    /// The same in another world of two nodes.
+    pub(super) fn over(world: WorldOptions, change: impl Fn(&mut Options) + 'static) -> Self {
+        let mut world = World::new(world);
         let fs = Rc::new(Gate::default());
         let door = Rc::new(RefCell::new(None));
         let (to_fs, to_door, change) = (Rc::clone(&fs), Rc::clone(&door), Rc::new(change));
@@ -57,10 +65,15 @@ impl Rig {
                 change(&mut options);
                 let opened = Door::open(&env.core, fs, options).await.expect("a door");
                 *door.borrow_mut() = Some(Rc::clone(&opened));
-                let addr = env.addr(0, PORT);
-                let listener = Listener::bind(&env.core, &addr, ListenOptions::default());
+                let listen = |port| {
+                    let addr = env.addr(0, port);
+                    let listener = Listener::bind(&env.core, &addr, ListenOptions::default());
+                    listener.expect("a free port")
+                };
+                let (listener, also) = (listen(PORT), listen(PORT_ALSO));
                 drop(env.core.spawn(Rc::clone(&opened).keep()));
-                opened.serve(listener.expect("a free port")).await;
+                drop(env.core.spawn(Rc::clone(&opened).serve(also)));
+                opened.serve(listener).await;
             }
         });
         let mut rig = Self { world, fs, door };
@@ -357,7 +370,11 @@ pub(super) struct Wire {
 
 impl Wire {
     pub(super) async fn connect(env: &Env, back: &Back) -> Rc<Self> {
-        let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+        Self::connect_to(env, back, PORT).await
+    }
+
+    pub(super) async fn connect_to(env: &Env, back: &Back, port: u16) -> Rc<Self> {
+        let stream = Stream::connect(&env.core, &env.addr(0, port)).await;
         let (receiver, sender) = stream.expect("a server").into_split();
         let wire = Rc::new(Self {
             core: env.core.clone(),
@@ -565,7 +582,12 @@ pub(super) fn session_of(done: &Done) -> Sessionid4 {
 impl Client {
     /// A client that has a session and reclaims nothing.
     pub(super) async fn new(env: &Env, name: &str) -> Self {
-        let client = Self::with(env, name, |_| ()).await;
+        Self::at(env, name, PORT).await
+    }
+
+    /// The same, that comes through one of the door's addresses.
+    pub(super) async fn at(env: &Env, name: &str, port: u16) -> Self {
+        let client = Self::with_at(env, name, port, |_| ()).await;
         client.reclaim_complete().await;
         client
     }
@@ -575,8 +597,17 @@ impl Client {
         name: &str,
         change: impl FnOnce(&mut CreateSession4Args<'static>),
     ) -> Self {
+        Self::with_at(env, name, PORT, change).await
+    }
+
+    async fn with_at(
+        env: &Env,
+        name: &str,
+        port: u16,
+        change: impl FnOnce(&mut CreateSession4Args<'static>),
+    ) -> Self {
         let back = Back::new();
-        let wire = Wire::connect(env, &back).await;
+        let wire = Wire::connect_to(env, &back, port).await;
         let id = exchange_id(&wire, name, 1).await.eir_clientid;
         let mut of = create_session(id, 1);
         change(&mut of);

@@ -1,5 +1,6 @@
 //! Connections that clients leave, fill, or open too many of.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use nfs::rpc::{self, Call, Credential};
 use nfs::wire::*;
 use nfs::xdr::Encoder;
 use rt::net::Stream;
-use sim::Env;
+use sim::{Env, WorldOptions};
 
 use super::bench::*;
 
@@ -112,6 +113,40 @@ fn request(xid: u32, operations: &[NfsArgop4<'_>]) -> Vec<u8> {
         call.finish(out);
     });
     out.into_bytes()
+}
+
+/// What comes together is begun in parts, so that others have their turn and disks their work in between.
+#[test]
+fn of_what_comes_together_eight_are_begun_at_once() {
+    let mut world = WorldOptions::new(1, 2);
+    world.links.in_pieces = false;
+    let mut rig = Rig::over(world, |options| options.exports[0].anonymous = (0, 0));
+    let (door, gate) = (rig.door(), Rc::clone(&rig.fs));
+    let begun = rig.run(|env| async move {
+        Client::new(&env, "c").await.make("f").await;
+        let operations = [NfsArgop4::Putrootfh, lookup("f"), set_mode()];
+        let one = request(0, &operations).len() as u64 - 4;
+        let all: Vec<u8> = (0..16).flat_map(|xid| request(xid, &operations)).collect();
+        let stream = Stream::connect(&env.core, &env.addr(0, PORT)).await;
+        let mut stream = stream.expect("a server");
+        env.core.sleep(Duration::from_secs(1)).await;
+        let (begun, seen) = (Rc::new(RefCell::new(Vec::new())), door.counts().bytes);
+        let noted = Rc::clone(&begun);
+        gate.hold(move |request| {
+            // How many are begun when this one comes to the file system.
+            let is_it = matches!(request, files::Request::SetAttributes(..));
+            if is_it {
+                let bytes = door.counts().bytes - seen;
+                noted.borrow_mut().push(bytes / one);
+            }
+            is_it
+        });
+        stream.send_all(all).await.0.expect("it is open");
+        until(&env, || gate.held() == 16).await;
+        gate.release();
+        begun.take()
+    });
+    assert_eq!(begun, [[8; 8], [16; 8]].concat());
 }
 
 #[test]

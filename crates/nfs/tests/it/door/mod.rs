@@ -6,6 +6,7 @@ mod connections;
 mod gate;
 mod grace;
 mod kept;
+mod listeners;
 mod lost;
 mod measure;
 mod modes;
