@@ -14,9 +14,11 @@
 //! | `answers` | repeats of what was not answered |
 //! | `stalls` | clients and servers that stand still past the lease |
 //! | `history` | clients that change the same names |
+//! | `closing` | closing in order beside compaction and checkpoints |
 
 mod answers;
 mod client;
+mod closing;
 mod history;
 mod kept;
 mod more;

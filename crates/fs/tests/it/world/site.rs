@@ -203,6 +203,22 @@ impl Site {
         writeln!(self.log.borrow_mut(), "{now:>12} {what}").expect("a string");
     }
 
+    /// Lets it go on until the rows have an extent less than before: its segment is not free yet. False if none goes.
+    pub(crate) fn await_release(&mut self, time: Duration) -> bool {
+        let rows = self.rows.clone();
+        let (seen, before) = (Cell::new(0), Cell::new(0));
+        let has_gone = |_: &World| {
+            if seen.replace(rows.revision()) == rows.revision() {
+                return false;
+            }
+            let is_extent = |(key, _): &(meta::Key, meta::Row)| key.starts_with(b"snebula/x");
+            let count = rows.rows().into_iter().filter(is_extent).count();
+            before.replace(count) > count
+        };
+        let ended = self.world.run_until(time, has_gone);
+        ended.unwrap_or_else(|error| panic!("{error:?}"))
+    }
+
     /// Lets it come back, if it can.
     pub(crate) fn await_up(&mut self) {
         let is_up = Rc::clone(&self.is_up);
@@ -219,6 +235,19 @@ impl Site {
         self.rows.lose_power();
         self.world.kill(0).expect("no panic");
         self.come_back();
+    }
+
+    /// The file system is closed in order, if it is open, and another process started. Whether all of it could be
+    /// written down: then nothing is wrong with it.
+    pub(crate) fn restart(&mut self) -> bool {
+        let is_closed = self.close();
+        self.end_process();
+        // A segment that a disk did not free is freed at the next start.
+        if is_closed && !matches!(self.nature, Nature::Faulty | Nature::Dying) {
+            self.examine();
+        }
+        self.come_back();
+        is_closed
     }
 
     /// The process is killed, and another one started.
@@ -266,6 +295,11 @@ impl Site {
         assert!(self.is_up.get(), "it does not open");
         assert!(self.close(), "it is not closed");
         self.end_process();
+        self.examine();
+    }
+
+    /// Reads all that a file system which was closed in order has left: nothing is wrong with it.
+    pub(crate) fn examine(&self) {
         let image = self.world.disk(0).expect("it has one").image();
         let mut config = SimConfig::new(0, image.len());
         config.geometry.block = 4096;
