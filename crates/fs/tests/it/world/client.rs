@@ -1,14 +1,18 @@
 //! A client of NFSv4.2 as a kernel is one: it connects again, repeats what was not answered, claims what it
 //! held, and asks again where it is told to.
 
+use std::cell::Cell;
+use std::future::pending;
+use std::rc::Rc;
 use std::time::Duration;
 
 use nfs::wire::*;
 use nfs::xdr::{Encoder, Opaque, from_bytes};
+use rt::Instant;
 use rt::net::Addr;
 use sim::Env;
 
-use super::site::PORT;
+use super::site::{LEASE, PORT};
 use super::wire::{Done, Wire};
 
 /// The slot of requests, that of what a restart asks for, and that of requests beside others.
@@ -40,6 +44,8 @@ pub(crate) struct Held {
     pub(crate) lock: Option<Stateid4>,
     /// Its end was asked for: after a restart it may be gone.
     pub(crate) is_closing: bool,
+    /// It was asked for, and is gone.
+    pub(crate) is_gone: bool,
 }
 
 /// A client with a session.
@@ -59,6 +65,10 @@ pub(crate) struct Client {
     /// A restart may have made claims due.
     has_claims: bool,
     pub(crate) held: Vec<Held>,
+    /// When the last request was sent that was answered: its lease holds for so much longer at least.
+    renewed: Instant,
+    /// Its session was taken away.
+    pub(crate) is_lost: Rc<Cell<bool>>,
 }
 
 impl Client {
@@ -75,6 +85,8 @@ impl Client {
             claims: 0,
             has_claims: false,
             held: Vec::new(),
+            renewed: env.core.now(),
+            is_lost: Rc::default(),
         };
         client.introduce().await;
         client
@@ -169,7 +181,7 @@ impl Client {
                 self.claim().await;
             }
             match done.status {
-                Nfsstat4::NFS4ERR_DELAY | Nfsstat4::NFS4ERR_GRACE => self.pause().await,
+                status if is_to_come_again(status) => self.pause().await,
                 _ => return done,
             }
         }
@@ -199,7 +211,7 @@ impl Client {
             }
             for (at, done) in left.into_iter().zip(done) {
                 match done.status {
-                    Nfsstat4::NFS4ERR_DELAY | Nfsstat4::NFS4ERR_GRACE => self.pause().await,
+                    status if is_to_come_again(status) => self.pause().await,
                     _ => all[at] = Some(done),
                 }
             }
@@ -221,7 +233,7 @@ impl Client {
                 sa_sequenceid: self.turns[*slot],
                 sa_slotid: *slot as u32,
                 sa_highest_slotid: 2,
-                sa_cachethis: true,
+                sa_cachethis: !is_read(operations),
             });
             let mut all = vec![sequence];
             all.extend_from_slice(operations);
@@ -230,6 +242,8 @@ impl Client {
         let mut told: Vec<Option<Done>> = vec![None; asks.len()];
         while told.iter().any(Option::is_none) {
             let left: Vec<usize> = (0..told.len()).filter(|at| told[*at].is_none()).collect();
+            self.connected().await;
+            let sent = self.core.now();
             let wire = self.connected().await;
             let mut xids = Vec::new();
             for at in &left {
@@ -247,7 +261,12 @@ impl Client {
                     Some(done) if done.is_refused() && done.status == Nfsstat4::NFS4ERR_DELAY => {
                         is_put_off = true;
                     }
-                    answer => told[at] = answer,
+                    Some(done) if done.status == Nfsstat4::NFS4ERR_BADSESSION => self.end().await,
+                    None => {}
+                    answer => {
+                        self.renewed = sent;
+                        told[at] = answer;
+                    }
                 }
             }
             if is_lost {
@@ -265,6 +284,15 @@ impl Client {
         told.into_iter().flatten().collect()
     }
 
+    /// Its lease has run out, and somebody wanted the room that it kept: what it knew of files is of no use any more. Never
+    /// ends.
+    async fn end(&self) {
+        let silent = self.core.now() - self.renewed;
+        assert!(silent > LEASE, "its lease holds: {silent:?} of {LEASE:?}");
+        self.is_lost.set(true);
+        pending::<()>().await;
+    }
+
     /// Claims what was held before a restart, if there was one, and says that this was all.
     async fn claim(&mut self) {
         self.has_claims = false;
@@ -277,7 +305,7 @@ impl Client {
             }
         }
         let complete = NfsArgop4::ReclaimComplete(ReclaimComplete4Args { rca_one_fs: false });
-        let done = self.on_slot(CLAIMS, &[complete]).await;
+        let done = self.ask_to_claim(&[complete]).await;
         assert!(
             matches!(
                 done.status,
@@ -285,6 +313,17 @@ impl Client {
             ),
             "{done:?}"
         );
+    }
+
+    /// Operations of a claim: a server that closes puts off even these.
+    async fn ask_to_claim(&mut self, operations: &[NfsArgop4<'_>]) -> Done {
+        loop {
+            let done = self.on_slot(CLAIMS, operations).await;
+            match done.status {
+                Nfsstat4::NFS4ERR_DELAY => self.pause().await,
+                _ => return done,
+            }
+        }
     }
 
     async fn claim_one(&mut self, at: usize) {
@@ -295,12 +334,11 @@ impl Client {
             Openflag4::Default(Opentype4::OPEN4_NOCREATE),
             claim,
         );
-        let done = self
-            .on_slot(CLAIMS, &[put_handle(&held.handle), open])
-            .await;
+        let done = self.ask_to_claim(&[put_handle(&held.handle), open]).await;
         // The connection was lost, and the server was not.
         let is_gone = held.is_closing && done.status == Nfsstat4::NFS4ERR_STALE;
         if done.status == Nfsstat4::NFS4ERR_NO_GRACE || is_gone {
+            self.held[at].is_gone = is_gone;
             return;
         }
         self.held[at].stateid = opened(&done.ok());
@@ -309,14 +347,33 @@ impl Client {
             return;
         }
         let lock = lock_all(&held.owner, &self.held[at].stateid, true);
-        let done = self
-            .on_slot(CLAIMS, &[put_handle(&held.handle), lock])
-            .await;
+        let breaks = self.breaks;
+        let done = self.ask_to_claim(&[put_handle(&held.handle), lock]).await;
+        if done.status == Nfsstat4::NFS4ERR_STALE_STATEID && self.breaks != breaks {
+            // Another restart: the open is of before it.
+            return;
+        }
         match done.ok().last() {
             NfsResop4::Lock(Lock4Res::Nfs4Ok(of)) => self.held[at].lock = Some(of.lock_stateid),
             other => panic!("{other:?}"),
         }
     }
+}
+
+/// Whether operations are asked for again as new ones: nothing was done, or nothing was to be done.
+fn is_to_come_again(status: Nfsstat4) -> bool {
+    matches!(
+        status,
+        Nfsstat4::NFS4ERR_DELAY
+            | Nfsstat4::NFS4ERR_GRACE
+            | Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP
+    )
+}
+
+/// Whether operations read data: their answers are long, and are not kept for a repeat.
+fn is_read(operations: &[NfsArgop4<'_>]) -> bool {
+    let mut all = operations.iter();
+    all.any(|operation| matches!(operation, NfsArgop4::Read(_)))
 }
 
 pub(crate) fn put_handle(handle: &[u8]) -> NfsArgop4<'_> {

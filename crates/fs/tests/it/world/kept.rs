@@ -2,6 +2,10 @@
 
 use nfs::wire::Verifier4;
 
+/// Bytes of a block of a file: each is written on its own.
+const BLOCK: usize = 4 << 20;
+const PAGE: usize = 4096;
+
 /// Bytes that were written and may be lost yet.
 #[derive(Clone, Debug)]
 pub(crate) struct Pending {
@@ -57,12 +61,28 @@ impl Contents {
         self.cut_out(len, usize::MAX);
     }
 
-    /// There are zeroes now, durably: within the file.
+    /// There are zeroes now, durably: within the file. Its end is durable with them.
     pub(crate) fn punch(&mut self, from: usize, to: usize) {
         self.wanted[from..to].fill(0);
-        let end = self.sure.len();
-        self.sure[from.min(end)..to.min(end)].fill(0);
+        self.sure.resize(self.wanted.len(), 0);
+        self.sure[from..to].fill(0);
         self.cut_out(from, to);
+    }
+
+    /// What was asked for and refused: it may be there all the same, and nobody wants it.
+    pub(crate) fn may_hold(&mut self, at: usize, bytes: &[u8]) {
+        self.pending.push(Pending {
+            at,
+            bytes: bytes.to_vec(),
+            verifier: None,
+        });
+    }
+
+    /// This is there, durably, and nothing else is wanted any more.
+    pub(crate) fn take(&mut self, found: Vec<u8>) {
+        self.pending.clear();
+        self.sure.clone_from(&found);
+        self.wanted = found;
     }
 
     /// Nothing that was written there before is found any more.
@@ -102,28 +122,39 @@ impl Contents {
         is_all
     }
 
-    /// Whether a file may hold this although a server has died.
-    pub(crate) fn check(&self, found: &[u8]) -> Result<(), String> {
-        let ends = self
-            .pending
-            .iter()
-            .map(|one| one.end().max(self.sure.len()));
-        let mut ends = ends.chain([self.sure.len()]);
-        if !ends.any(|end| end == found.len()) {
+    /// Whether a file may hold this, although a server has died perhaps. If none has, what was answered is there.
+    pub(crate) fn check(&self, found: &[u8], has_died: bool) -> Result<(), String> {
+        let certain = if has_died { &self.sure } else { &self.wanted };
+        let open = self.pending.iter();
+        let open: Vec<&Pending> = open
+            .filter(|one| has_died || one.verifier.is_none())
+            .collect();
+        let is_end = |one: &&Pending| {
+            // Of what is in two blocks, the first may be there alone.
+            let is_part = one.at < found.len() && found.len().is_multiple_of(BLOCK);
+            found.len() == one.end().max(certain.len())
+                || is_part && (certain.len()..one.end()).contains(&found.len())
+        };
+        if found.len() != certain.len() && !open.iter().any(is_end) {
             return Err(format!(
                 "{} bytes where {} are certain, {} were written",
                 found.len(),
-                self.sure.len(),
+                certain.len(),
                 self.wanted.len()
             ));
         }
-        for (at, byte) in found.iter().enumerate() {
-            let sure = self.sure.get(at).copied().unwrap_or(0);
-            let may_be = |one: &Pending| {
-                (one.at..one.end()).contains(&at) && one.bytes[at - one.at] == *byte
-            };
-            if *byte != sure && !self.pending.iter().any(may_be) {
-                return Err(format!("byte {at} is {byte}, and {sure} is certain"));
+        let mut certain = certain.clone();
+        certain.resize(certain.len().max(found.len()), 0);
+        let pages = found.chunks(PAGE).zip(certain.chunks(PAGE));
+        for (page, _) in (0..).zip(pages).filter(|(_, (found, sure))| found != sure) {
+            for at in page * PAGE..found.len().min((page + 1) * PAGE) {
+                let (byte, sure) = (found[at], certain[at]);
+                let may_be = |one: &&Pending| {
+                    (one.at..one.end()).contains(&at) && one.bytes[at - one.at] == byte
+                };
+                if byte != sure && !open.iter().any(may_be) {
+                    return Err(format!("byte {at} is {byte}, and {sure} is certain"));
+                }
             }
         }
         Ok(())

@@ -43,6 +43,8 @@ const STEPS: usize = 60;
 const TROUBLES: usize = 6;
 /// Virtual time within which people get on, unless the server stands still or its disk fails.
 const STEPS_WITHIN: Duration = Duration::from_secs(10);
+/// Virtual time within which somebody is refused for want of room, mostly.
+const FULL_WITHIN: Duration = Duration::from_secs(2);
 /// Virtual time within which all have to be done when nothing goes wrong any more.
 const HEALED_WITHIN: Duration = Duration::from_secs(300);
 
@@ -102,8 +104,18 @@ fn run(site: &mut Site, seed: u64, met: &Rc<Met>) {
             site.await_up();
             go_on(site, STEPS_WITHIN, || taken.get() >= next || is_done());
         }
-        let time = pause(site);
-        if go_on(site, time, is_done) {
+        if may_be_full && site.world.chance().bool() {
+            // Some find a disk that has just refused somebody.
+            site.await_up();
+            let before = met.refusals.get();
+            go_on(site, FULL_WITHIN, || {
+                met.refusals.get() > before || is_done()
+            });
+        } else {
+            let time = pause(site);
+            go_on(site, time, is_done);
+        }
+        if is_done() {
             break;
         }
         match site.world.chance().u8(..9) {
@@ -115,9 +127,8 @@ fn run(site: &mut Site, seed: u64, met: &Rc<Met>) {
                 site.stall(Duration::from_nanos(time));
             }
             7 => {
-                let is_closed = site.close();
+                let is_closed = site.restart();
                 met.note_close(is_closed);
-                site.kill();
             }
             _ if site.nature == Nature::Dying => {
                 site.die();
@@ -172,7 +183,12 @@ fn what_was_answered_is_there_whatever_the_server_goes_through() {
         let all: u64 = starts.iter().map(|(all, ..)| all).sum();
         let from_checkpoints: u64 = starts.iter().map(|(_, some, _)| some).sum();
         assert!((1..all).contains(&from_checkpoints), "{starts:?}");
-        let each = |(_, from_checkpoints, _): &(u64, u64, u64)| *from_checkpoints > 0;
-        assert!(starts.iter().all(each), "{starts:?}");
+        let mut some = Nature::ALL.iter().zip(starts);
+        assert!(
+            some.all(|(nature, (_, from_checkpoints, full))| {
+                from_checkpoints > 0 && (*nature != Nature::Full || full > 0)
+            }),
+            "{starts:?}"
+        );
     }
 }

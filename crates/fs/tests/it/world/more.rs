@@ -54,6 +54,9 @@ impl Person {
             _ if done.status == Nfsstat4::NFS4ERR_IO => contents.write(at, bytes, None),
             _ => {
                 self.expect(done, Nfsstat4::NFS4_OK, "a write beside something else");
+                let contents = &mut self.files.get_mut(&number).expect("known").contents;
+                contents.may_hold(at, bytes);
+                self.refused.push(number);
                 return;
             }
         }
@@ -64,6 +67,9 @@ impl Person {
     }
 
     async fn write_rest(&mut self) {
+        for number in std::mem::take(&mut self.refused) {
+            self.take_as_found(number).await;
+        }
         for (number, at, bytes) in std::mem::take(&mut self.rest) {
             self.settle(number).await;
             self.put(number, at, &bytes, StableHow4::FILE_SYNC4).await;
@@ -160,21 +166,6 @@ impl Person {
         self.store(&all).await
     }
 
-    /// A copy that had no room may have been made in part: what is there counts, byte by byte.
-    async fn adopt(&mut self, number: usize, at: usize, bytes: &[u8]) {
-        let found = self.fetch(number).await;
-        let wanted = self.files[&number].contents.wanted.clone();
-        assert!(found.len() == wanted.len() || found.len() <= at + bytes.len());
-        for (place, byte) in found.iter().enumerate() {
-            let old = wanted.get(place).copied().unwrap_or(0);
-            let new = place.checked_sub(at).and_then(|at| bytes.get(at));
-            assert!(*byte == old || Some(byte) == new, "byte {place} is {byte}");
-        }
-        let contents = &mut self.files.get_mut(&number).expect("known").contents;
-        contents.set_len(found.len());
-        contents.store(0, &found);
-    }
-
     pub(super) async fn copy(&mut self) {
         let Some(pair) = self.pair().await else {
             return;
@@ -257,9 +248,15 @@ impl Person {
             aa_length: len as u64,
         });
         let done = self.store(&[put_handle(&handle), ask]).await;
-        if self.expect(&done, Nfsstat4::NFS4_OK, "allocate") {
-            let contents = &mut self.files.get_mut(&number).expect("known").contents;
-            contents.set_len(contents.len().max(at + len));
+        let is_done = self.expect(&done, Nfsstat4::NFS4_OK, "allocate");
+        let contents = &mut self.files.get_mut(&number).expect("known").contents;
+        let (before, end) = (contents.len(), at + len);
+        if before >= end {
+            return;
+        }
+        match is_done {
+            true => contents.set_len(end),
+            false => self.adopt(number, before, &vec![0; end - before]).await,
         }
     }
 

@@ -2,7 +2,10 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use fastrand::Rng;
 use nfs::wire::*;
@@ -31,6 +34,8 @@ pub(super) struct File {
     pub(super) labels: BTreeMap<&'static str, Vec<u8>>,
     /// The connection was lost since the contents were looked at.
     pub(super) is_suspect: bool,
+    /// What a restart has lost is not written again yet.
+    is_behind: bool,
 }
 
 /// What a name leads to.
@@ -55,6 +60,8 @@ pub(crate) struct Met {
     pub(crate) refusals: Cell<u64>,
     /// File systems that were closed in order.
     pub(crate) closes: Cell<u64>,
+    /// Clients whose lease has run out.
+    pub(crate) lapses: Cell<u64>,
 }
 
 impl Met {
@@ -81,6 +88,8 @@ pub(crate) struct Person {
     pub(super) may_be_full: bool,
     /// Writes that were carried out in part: of which file, where, what is left.
     pub(super) rest: Vec<(usize, usize, Vec<u8>)>,
+    /// Files of which a write beside something else was refused.
+    pub(super) refused: Vec<usize>,
 }
 
 fn look(name: &str) -> NfsArgop4<'_> {
@@ -138,11 +147,25 @@ impl Person {
             breaks,
             may_be_full,
             rest: Vec::new(),
+            refused: Vec::new(),
         }
     }
 
-    /// So many steps, and a look at everything.
-    pub(crate) async fn live(mut self, steps: usize, taken: &Cell<usize>) {
+    /// So many steps, and a look at everything; fewer if the server takes its session away.
+    pub(crate) async fn live(self, steps: usize, taken: &Cell<usize>) {
+        let (is_lost, met) = (Rc::clone(&self.client.is_lost), Rc::clone(&self.met));
+        let mut life = pin!(self.live_on(steps, taken));
+        poll_fn(|cx| match life.as_mut().poll(cx) {
+            Poll::Pending if is_lost.get() => {
+                count(&met.lapses, 1);
+                Poll::Ready(())
+            }
+            polled => polled,
+        })
+        .await;
+    }
+
+    async fn live_on(mut self, steps: usize, taken: &Cell<usize>) {
         for _ in 0..steps {
             self.step().await;
             taken.set(taken.get() + 1);
@@ -288,6 +311,7 @@ impl Person {
                     links: 1,
                     labels: BTreeMap::new(),
                     is_suspect: false,
+                    is_behind: false,
                 };
                 self.files.insert(self.next, file);
                 self.names[place].insert(name, Node::File(self.next));
@@ -362,6 +386,7 @@ impl Person {
                 })
                 .await;
             if !self.expect(&answer, Nfsstat4::NFS4_OK, "write") {
+                self.adopt(number, at + done, part).await;
                 return;
             }
             let NfsResop4::Write(Ok(of)) = answer.last() else {
@@ -390,21 +415,27 @@ impl Person {
     pub(super) async fn commit_one(&mut self, number: usize) {
         loop {
             self.settle(number).await;
-            let handle = self.files[&number].handle.clone();
-            let commit = NfsArgop4::Commit(Commit4Args {
-                offset: 0,
-                count: 0,
-            });
-            let done = self.store(&[put_handle(&handle), commit]).await.ok();
-            let NfsResop4::Commit(Ok(of)) = done.last() else {
-                panic!("{done:?}");
-            };
+            let verifier = self.flush(number).await;
             let file = self.files.get_mut(&number).expect("known");
-            if file.contents.commit(of.writeverf) {
+            if file.contents.commit(verifier) {
                 return;
             }
             count(&self.met.doubts, 1);
             self.write_again(number).await;
+        }
+    }
+
+    /// Asks for a commit, and is told the verifier.
+    async fn flush(&mut self, number: usize) -> Verifier4 {
+        let handle = self.files[&number].handle.clone();
+        let commit = NfsArgop4::Commit(Commit4Args {
+            offset: 0,
+            count: 0,
+        });
+        let done = self.store(&[put_handle(&handle), commit]).await.ok();
+        match done.last() {
+            NfsResop4::Commit(Ok(of)) => of.writeverf,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -425,12 +456,43 @@ impl Person {
         while self.files[&number].is_suspect {
             self.files.get_mut(&number).expect("known").is_suspect = false;
             let found = self.fetch(number).await;
-            let file = &self.files[&number];
-            if let Err(why) = file.contents.check(&found) {
+            let file = self.files.get_mut(&number).expect("known");
+            if let Err(why) = file.contents.check(&found, true) {
                 panic!("file {number} after a restart: {why}");
             }
-            count(&self.met.losses, (found != file.contents.wanted).into());
+            file.is_behind = found != file.contents.wanted;
+            count(&self.met.losses, file.is_behind.into());
             self.write_again(number).await;
+            self.files.get_mut(&number).expect("known").is_behind = false;
+        }
+    }
+
+    /// Something that would have put bytes into a file was refused for want of room. It may be the repeat of what
+    /// was carried out before a restart, or be done in part: requests about data are not counted.
+    pub(super) async fn adopt(&mut self, number: usize, at: usize, bytes: &[u8]) {
+        let contents = &mut self.files.get_mut(&number).expect("known").contents;
+        contents.may_hold(at, bytes);
+        self.take_as_found(number).await;
+    }
+
+    /// Has what a file holds made durable, and wants nothing else: that may not be written again.
+    pub(super) async fn take_as_found(&mut self, number: usize) {
+        let mut has_died = self.files[&number].is_behind;
+        loop {
+            let file = self.files.get_mut(&number).expect("known");
+            has_died |= std::mem::take(&mut file.is_suspect);
+            let found = self.fetch(number).await;
+            self.flush(number).await;
+            let file = self.files.get_mut(&number).expect("known");
+            if file.is_suspect {
+                continue;
+            }
+            if let Err(why) = file.contents.check(&found, has_died) {
+                panic!("file {number} after a refusal (has died: {has_died}): {why}");
+            }
+            file.contents.take(found);
+            file.is_behind = false;
+            return;
         }
     }
 
@@ -545,12 +607,15 @@ impl Person {
                 })
             })
             .await;
-        if self.expect(&done, Nfsstat4::NFS4_OK, "punch") {
-            let contents = &mut self.files.get_mut(&number).expect("known").contents;
-            let end = (at + len).min(contents.len());
-            if at < end {
-                contents.punch(at, end);
-            }
+        let is_done = self.expect(&done, Nfsstat4::NFS4_OK, "punch");
+        let contents = &mut self.files.get_mut(&number).expect("known").contents;
+        let end = (at + len).min(contents.len());
+        if at >= end {
+            return;
+        }
+        match is_done {
+            true => contents.punch(at, end),
+            false => self.adopt(number, at, &vec![0; end - at]).await,
         }
     }
 
@@ -695,6 +760,7 @@ impl Person {
             stateid,
             lock: None,
             is_closing: false,
+            is_gone: false,
         });
         while self.rng.bool() {
             let at = self.client.held.len() - 1;
@@ -725,6 +791,8 @@ impl Person {
                 // Of before a restart: what the client has claimed since is another one, or the file is
                 // gone.
                 Nfsstat4::NFS4ERR_STALE_STATEID if self.client.held[at].stateid != stateid => {}
+                // It was closed before the restart, and went between the repeat and the claim.
+                Nfsstat4::NFS4ERR_STALE_STATEID if self.client.held[at].is_gone => break,
                 Nfsstat4::NFS4ERR_STALE => break,
                 _ => {
                     done.ok();
