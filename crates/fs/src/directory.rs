@@ -2,17 +2,19 @@
 //!
 //! ```text
 //! DIR/rows/            the metadata engine: a journal and a database
-//! DIR/data             segments of streams
+//! DIR/data             segments of streams: a file, or a link to a drive
 //! DIR/vervain.making   there only until the file system is made: the rest is of no use then
 //! ```
 
 use std::fs::{self, File, TryLockError};
+use std::os::unix::fs::{FileTypeExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
-use block::{BlockError, FileDevice};
+use block::{BlockError, Device, FileDevice};
 use meta::Embedded;
 
+use crate::local::segment_of;
 use crate::{Local, LocalError, LocalFormat, LocalOptions, Parts};
 
 /// The metadata engine's directory.
@@ -56,7 +58,9 @@ impl Local {
     /// Whether there is something in a directory that can be opened.
     #[must_use]
     pub fn is_there(dir: &Path) -> bool {
-        dir.join(ROWS).is_dir() && dir.join(DATA).exists() && !dir.join(MAKING).exists()
+        // A drive that is not there now is one that was.
+        let has_data = dir.join(DATA).symlink_metadata().is_ok();
+        dir.join(ROWS).is_dir() && has_data && !dir.join(MAKING).exists()
     }
 
     /// Whether a file system can be made in a directory: it is empty, not there, or has what is left of an
@@ -92,8 +96,24 @@ async fn make(core: &rt::Handle, dir: &Path, format: &LocalFormat) -> Result<(),
     // Drawn aside: it tells nothing of what the parts draw.
     let id = fastrand::Rng::with_seed(!format.seed).u128(..);
     let rows = Embedded::open(dir.join(ROWS), &meta::Options::create(id))?;
-    let data_bytes = format.data_bytes / format.segment_bytes * format.segment_bytes;
-    let device = FileDevice::open(dir.join(DATA), &block::Options::create(data_bytes))?;
+    let data = dir.join(DATA);
+    let (device, segment_bytes) = match &format.drive {
+        None => {
+            let data_bytes = format.data_bytes / format.segment_bytes * format.segment_bytes;
+            let device = FileDevice::open(&data, &block::Options::create(data_bytes))?;
+            (device, format.segment_bytes)
+        }
+        Some(drive) => {
+            link_to(&drive.path, &data)?;
+            let device = FileDevice::open(&data, &block::Options::existing())?;
+            let segment_bytes = segment_of(device.geometry().len);
+            (device, segment_bytes)
+        }
+    };
+    let format = &LocalFormat {
+        segment_bytes,
+        ..format.clone()
+    };
     let parts = Parts {
         engine: rows.handle(),
         device: &device,
@@ -101,6 +121,16 @@ async fn make(core: &rt::Handle, dir: &Path, format: &LocalFormat) -> Result<(),
     Local::format_parts(core, parts, format).await?;
     rows.close()?;
     Ok(())
+}
+
+/// Has the data's name lead to a drive.
+fn link_to(drive: &Path, data: &Path) -> Result<(), LocalError> {
+    let about = fs::metadata(drive).map_err(failed(drive))?;
+    if !about.file_type().is_block_device() {
+        return Err(LocalError::NotDrive(drive.to_path_buf()));
+    }
+    let path = std::path::absolute(drive).map_err(failed(drive))?;
+    symlink(path, data).map_err(failed(data))
 }
 
 /// Whether there is a file system in a directory.

@@ -20,6 +20,9 @@ pub enum LocalError {
     /// The path is that of something else than a directory.
     #[error("{dir} is no directory: a file system is kept in a directory of its own", dir = .0.display())]
     NotDirectory(PathBuf),
+    /// The path is that of something else than a drive.
+    #[error("{path} is no drive: without one the data is a file of the directory", path = .0.display())]
+    NotDrive(PathBuf),
     /// Another process makes a file system in the directory.
     #[error("another process is making a file system in {dir}", dir = .0.display())]
     InUse(PathBuf),
@@ -70,6 +73,12 @@ pub enum LocalError {
 }
 
 impl LocalError {
+    /// Whether a drive was not taken because it holds something.
+    #[must_use]
+    pub fn is_of_contents(&self) -> bool {
+        matches!(self, Self::Extents(ExtentError::NotEmpty { .. }))
+    }
+
     /// Whether a file system of another size may be made where this one was not: there is not enough room, or files
     /// cannot be as long.
     #[must_use]

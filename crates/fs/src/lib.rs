@@ -43,5 +43,5 @@ pub use check::{Checked, Fault, Part, Progress, check, check_parts};
 pub use error::LocalError;
 pub use figures::{Compacted, Figures};
 pub use index::{Quota, VolumeUse};
-pub use local::{Local, LocalFormat, LocalOptions, Parts};
+pub use local::{Drive, Local, LocalFormat, LocalOptions, Parts};
 pub use volumes::{Volume, VolumeError};

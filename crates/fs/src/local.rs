@@ -1,6 +1,7 @@
 //! A file system of its parts: an engine of rows, and a device of data.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -47,23 +48,39 @@ pub struct LocalFormat {
     pub now: Timestamp,
     /// What its first volume may use.
     pub quota: Quota,
+    /// The drive that its data is on, instead of a file of the directory.
+    pub drive: Option<Drive>,
+}
+
+/// A drive that becomes a file system's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Drive {
+    /// Its name, by which it has to be found at each start: one below `/dev/disk/by-id` stays the same.
+    pub path: PathBuf,
+    /// Whether it is taken whatever it holds.
+    pub force: bool,
 }
 
 impl LocalFormat {
     /// So many bytes of data in segments of 16 MiB, or of a 64th of it if that is less.
     #[must_use]
     pub fn new(data_bytes: u64, seed: u64, now: Timestamp) -> Self {
-        let segment = (data_bytes / 64)
-            .next_power_of_two()
-            .clamp(1 << 20, 16 << 20);
         Self {
             data_bytes,
-            segment_bytes: segment,
+            segment_bytes: segment_of(data_bytes),
             seed,
             now,
             quota: Quota::default(),
+            drive: None,
         }
     }
+}
+
+/// Bytes of a segment of so many bytes of data.
+pub(crate) fn segment_of(data_bytes: u64) -> u64 {
+    (data_bytes / 64)
+        .next_power_of_two()
+        .clamp(1 << 20, 16 << 20)
 }
 
 /// How a file system is opened.
@@ -153,6 +170,7 @@ impl Local {
         let _polled = core.register_poller(disk.poller());
         let mut extents = FormatOptions::new(random.u64(..), random.u32(..));
         extents.segment_bytes = format.segment_bytes;
+        extents.force = format.drive.as_ref().is_some_and(|drive| drive.force);
         ExtentServer::format(device, &disk, &extents).await?;
         let extents = ExtentServer::open(core, device, &disk).await?;
         let disk = extents.disk_id();

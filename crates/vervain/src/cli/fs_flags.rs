@@ -209,6 +209,13 @@ pub(crate) struct FsData {
 pub(crate) struct FsFormat {
     #[command(flatten)]
     pub(crate) data: FsData,
+    /// The drive that the data is on, whole, instead of a file of the directory: its name below /dev/disk/by-id stays
+    /// the same from start to start. The directory holds names and attributes then.
+    #[arg(long, value_name = "PATH", conflicts_with = "size")]
+    pub(crate) drive: Option<PathBuf>,
+    /// Take the drive whatever it holds. What it holds is lost.
+    #[arg(long, requires = "drive")]
+    pub(crate) force: bool,
 }
 
 /// Whose users are nobody.

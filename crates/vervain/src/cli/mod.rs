@@ -13,8 +13,8 @@ pub(crate) use flags::{
     SoakClient, SoakFlags, StatsFlags, TouchFlags,
 };
 pub(crate) use fs_flags::{
-    FsAbout, FsCheck, FsData, FsFlags, FsGet, FsPaths, FsPut, FsQuota, FsServe, FsServer, FsSome,
-    FsTop, FsVolume, FsVolumeLs, FsVolumeWhat, FsWhat, SquashKind,
+    FsAbout, FsCheck, FsData, FsFlags, FsFormat, FsGet, FsPaths, FsPut, FsQuota, FsServe, FsServer,
+    FsSome, FsTop, FsVolume, FsVolumeLs, FsVolumeWhat, FsWhat, SquashKind,
 };
 pub use place::{OpenedNic, open_nic};
 pub(crate) use place::{

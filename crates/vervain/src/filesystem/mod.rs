@@ -30,19 +30,22 @@ mod status;
 mod top;
 mod volumes;
 
+use std::fs::File;
+use std::io::{Seek as _, SeekFrom};
+use std::path::Path;
 use std::rc::Rc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use files::Timestamp;
-use fs::{Local, LocalError, LocalFormat};
+use fs::{Drive, Local, LocalError, LocalFormat};
 use serde_json::json;
 
-use crate::cli::{FsData, FsFlags, FsWhat, show_size};
+use crate::cli::{FsData, FsFlags, FsFormat, FsWhat, show_size};
 
 /// Runs a `vervain fs` command; false for no.
 pub(crate) fn run(flags: &FsFlags, as_json: bool) -> anyhow::Result<bool> {
     match &flags.what {
-        FsWhat::Format(of) => format(&of.data, as_json).map(|()| true),
+        FsWhat::Format(of) => format(of, as_json).map(|()| true),
         FsWhat::Serve(of) => serve::run(of, as_json).map(|()| true),
         FsWhat::Ls(of) => remote::ls(of, as_json).map(|()| true),
         FsWhat::Put(of) => put::run(of, as_json).map(|()| true),
@@ -74,36 +77,52 @@ fn clock() -> Rc<dyn Fn() -> Timestamp> {
     Rc::new(now)
 }
 
-fn format(data: &FsData, as_json: bool) -> anyhow::Result<()> {
+fn format(of: &FsFormat, as_json: bool) -> anyhow::Result<()> {
     let mut core = rt::Core::new(rt::Config::default())?;
     let handle = core.handle();
-    let made = core.block_on(make(&handle, data));
-    made.map_err(|error| cannot_make(data, error))?;
+    let drive = of.drive.as_ref().map(|path| Drive {
+        path: path.clone(),
+        force: of.force,
+    });
+    let FsData { data, size } = &of.data;
+    let bytes = match core.block_on(make(&handle, &of.data, drive)) {
+        Ok(()) => match &of.drive {
+            None => *size,
+            Some(drive) => File::open(drive)?.seek(SeekFrom::End(0))? as usize,
+        },
+        Err(error) => return Err(cannot_make(&of.data, of.drive.as_deref(), error)),
+    };
     if as_json {
-        println!("{}", json!({ "data": data.data, "bytes": data.size }));
-    } else {
         println!(
-            "{}: a file system of {}",
-            data.data.display(),
-            show_size(data.size)
+            "{}",
+            json!({ "data": data, "bytes": bytes, "drive": of.drive })
         );
+    } else {
+        println!("{}: a file system of {}", data.display(), show_size(bytes));
     }
     Ok(())
 }
 
-async fn make(core: &rt::Handle, data: &FsData) -> Result<(), LocalError> {
-    let format = LocalFormat::new(data.size as u64, fastrand::u64(..), now());
+async fn make(core: &rt::Handle, data: &FsData, drive: Option<Drive>) -> Result<(), LocalError> {
+    let format = LocalFormat {
+        drive,
+        ..LocalFormat::new(data.size as u64, fastrand::u64(..), now())
+    };
     Local::format(core, &data.data, &format).await
 }
 
 /// Why a file system cannot be made, and what may help.
-fn cannot_make(data: &FsData, error: LocalError) -> anyhow::Error {
-    let hint = match error.is_of_size() {
-        true => " (`--size` takes another size)",
-        false => "",
+fn cannot_make(data: &FsData, drive: Option<&Path>, error: LocalError) -> anyhow::Error {
+    let hint = match &error {
+        error if drive.is_none() && error.is_of_size() => " (`--size` takes another size)",
+        error if error.is_of_contents() => " (`--force` takes the drive whatever it holds)",
+        _ => "",
     };
     let error = place::explain(&data.data, error);
-    let what = format!("make a file system of {} in", show_size(data.size));
+    let what = match drive {
+        None => format!("make a file system of {} in", show_size(data.size)),
+        Some(drive) => format!("make a file system on {} in", drive.display()),
+    };
     let what = place::cannot(&what, &data.data, &error);
     let what = what.trim_end_matches(" in");
     error.context(format!("{what}{hint}"))

@@ -135,8 +135,8 @@ async fn serve(
 /// Opens the file system, which is made first if there is none.
 async fn open(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Local> {
     let dir = &flags.data.data;
-    let made = make_if_none(dir, async || super::make(core, &flags.data).await).await;
-    made.map_err(|error| super::cannot_make(&flags.data, error))?;
+    let made = make_if_none(dir, async || super::make(core, &flags.data, None).await).await;
+    made.map_err(|error| super::cannot_make(&flags.data, None, error))?;
     if let Some(behind) = place::clock_went_back(dir, SystemTime::now()) {
         let behind = behind.as_secs();
         tracing::warn!(

@@ -39,6 +39,7 @@ mod cli;
 mod door;
 mod filesystem;
 mod filesystem_care;
+mod filesystem_drive;
 mod filesystem_files;
 mod foreign;
 #[path = "../harness/mod.rs"]
