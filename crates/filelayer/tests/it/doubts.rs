@@ -314,3 +314,31 @@ fn what_is_in_doubt_is_moved_before_anything_goes() {
         assert!(released > 0, "nothing is given back");
     }
 }
+
+/// A step moves what one extent has, however many are in doubt: checkpoints wait for it.
+#[test]
+fn a_step_looks_at_one_extent_in_doubt_alone() {
+    const COUNT: usize = 12;
+    let rig = Rig::new(1, SIZE);
+    let unit = rig.unit(options());
+    let (device, disk) = (rig.device.clone(), rig.disk.clone());
+    rig.run(async move {
+        let fids = unit.allocate(COUNT).await.expect("room");
+        for fid in &fids {
+            let write = unit.write(*fid, 0, &[7; PAGE], mark(1), Stability::Unstable);
+            write.await.expect("room");
+            device.fail(Kind::Flush, 0, Errno::IO);
+            unit.commit(&[]).await.expect_err("the flush fails");
+        }
+        let (mut moved, mut reads_max, mut steps) = (0, 0, 0);
+        while moved < COUNT as u32 {
+            let before = disk.counts().reads;
+            moved += unit.step(100).await.expect("nothing else fails").pages;
+            reads_max = reads_max.max(disk.counts().reads - before);
+            steps += 1;
+            assert!(steps < 10 * COUNT, "{moved} pages were moved");
+        }
+        assert!(steps >= COUNT, "{COUNT} extents in {steps} steps");
+        assert!(reads_max < COUNT as u64, "{reads_max} reads in one step");
+    });
+}

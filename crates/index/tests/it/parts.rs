@@ -3,8 +3,8 @@
 
 use conformance::files::{create_file, created};
 use files::{
-    Answer, Attributes, Caller, CreateHow, FileSystem, Handle, Range, Request, SetAttributes,
-    Stability, VolumeId,
+    Answer, Attributes, Caller, CreateHow, Error, FileSystem, Handle, Range, Request,
+    SetAttributes, Stability, VolumeId,
 };
 use index::{BLOCK_LEN, Blocks as _, Failure};
 use meta::Fault;
@@ -22,6 +22,8 @@ struct Program {
     files: Vec<Handle>,
     rng: fastrand::Rng,
     trace: Vec<String>,
+    /// Copies and clones that were done, and clones that have failed.
+    counts: [u32; 3],
 }
 
 impl Program {
@@ -39,6 +41,7 @@ impl Program {
             files: files.to_vec(),
             rng: fastrand::Rng::with_seed(seed),
             trace: Vec::new(),
+            counts: [0; 3],
         }
     }
 
@@ -101,9 +104,11 @@ impl Program {
         }
     }
 
-    fn change(&mut self, file: Handle) {
+    /// Returns a clone from the other file that has failed.
+    fn change(&mut self, file: Handle) -> Option<Request> {
         let (range, size) = (self.range(), self.place());
-        let request = match self.rng.u8(..8) {
+        let request = match self.rng.u8(..11) {
+            8..11 => self.draw_copy(file),
             0..2 => {
                 let data = vec![self.rng.u8(1..); (range.len as usize).min(20_000)];
                 let write =
@@ -113,7 +118,7 @@ impl Program {
                 let done = self.node.run(write);
                 self.trace
                     .push(format!("write {} {}: {done:?}", range.offset, data.len()));
-                return;
+                return None;
             }
             2..4 => Request::Deallocate(file, range),
             4 => Request::Allocate(file, range),
@@ -128,25 +133,67 @@ impl Program {
             6 => {
                 let settled = self.node.run(self.node.index.settle_all());
                 self.trace.push(format!("settle: {settled:?}"));
-                return;
+                return None;
             }
             _ => {
                 let _ = self.node.run(self.node.index.step());
-                return;
+                return None;
             }
         };
         let what = format!("{request:?}");
-        let done = self.node.root(request);
+        let done = self.node.root(request.clone());
         self.trace.push(format!("{what}: {done:?}"));
+        match request {
+            Request::Copy { .. } => self.counts[0] += u32::from(done.is_ok()),
+            Request::Clone { .. } if done.is_ok() => self.counts[1] += 1,
+            Request::Clone { from, to, .. } if from != to => {
+                self.counts[2] += u32::from(done != Err(Error::Invalid));
+                return Some(request);
+            }
+            _ => {}
+        }
+        None
+    }
+
+    /// A part of a file over a part of this one: another file, mostly.
+    fn draw_copy(&mut self, to: Handle) -> Request {
+        let from = self.files[self.rng.usize(..2)];
+        let (range, offset) = (self.range(), self.place());
+        if self.rng.bool() {
+            return Request::Copy {
+                from,
+                range,
+                to,
+                offset,
+            };
+        }
+        let page = |at: u64| at / 4096 * 4096;
+        Request::Clone {
+            from,
+            range: Range {
+                offset: page(range.offset),
+                len: page(range.len),
+            },
+            to,
+            offset: page(offset),
+        }
     }
 
     fn step(&mut self) {
         let file = self.files[self.rng.usize(..2)];
         let before = (self.attributes(file).change, self.contents(file));
+        let other = self.files[usize::from(file == self.files[0])];
+        let source = self.contents(other);
         self.plant();
-        self.change(file);
+        let failed = self.change(file);
         self.heal();
+        assert!(self.contents(other) == source, "what nobody has changed");
         let after = (self.attributes(file).change, self.contents(file));
+        if let Some(clone) = failed.filter(|_| after.1 != before.1) {
+            // Nobody knew that it was carried out: as a whole, so that it changes nothing once more.
+            assert_eq!(self.node.root(clone), Ok(Answer::Done));
+            assert!(self.contents(file) == after.1, "a part of a clone");
+        }
         assert!(after.0 >= before.0);
         assert!(
             after.0 > before.0 || after.1 == before.1,
@@ -170,6 +217,7 @@ impl Program {
 
 #[test]
 fn what_fails_in_part_is_counted_and_changes_the_number() {
+    let mut counts = [0; 3];
     for seed in 0..100 {
         let mut program = Program::new(seed);
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -182,5 +230,9 @@ fn what_fails_in_part_is_counted_and_changes_the_number() {
             eprintln!("seed {seed}:\n{}", program.trace.join("\n"));
             std::panic::resume_unwind(panic);
         }
+        for (all, of) in counts.iter_mut().zip(program.counts) {
+            *all += of;
+        }
     }
+    assert!(counts.iter().all(|count| *count > 20), "{counts:?}");
 }
