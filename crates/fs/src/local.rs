@@ -267,9 +267,9 @@ impl Local {
         })
     }
 
-    /// Answers [`files::Error::Delay`] to whatever is asked from now on, waits for what is under way, and
-    /// writes down what is in memory alone, so that the next start has little to recover. Ends
-    /// [`Local::keep`].
+    /// Answers [`files::Error::Delay`] to whatever is asked from now on, and nothing to changes that are carried out
+    /// once ([`files::Caller::once`]): a repeat may have its answer already. Waits for what is under way, and writes
+    /// down what is in memory alone, so that the next start has little to recover. Ends [`Local::keep`].
     ///
     /// It waits for futures of requests that somebody holds and does not poll: drop them before.
     ///

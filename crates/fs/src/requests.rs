@@ -1,6 +1,6 @@
 //! What doors ask of it.
 
-use std::future::ready;
+use std::future::{pending, ready};
 
 use filelayer::{Fid, Stability as Durability};
 use files::waits::{Wait, waiting};
@@ -32,6 +32,9 @@ impl FileSystem for Local {
         match self.inner.begin_request() {
             // What goes on when this future is dropped is at work as long.
             Some(pass) => self.inner.index.call_with(caller, request, pass),
+            // It may be the repeat of one that was carried out before a restart, whose answer is kept: who is told to come
+            // again asks for something new. It comes again when the connection ends with the process.
+            None if caller.once.is_some() && request.is_durable_change() => Box::pin(pending()),
             None => Box::pin(ready(Err(Error::Delay))),
         }
     }
