@@ -270,6 +270,12 @@ impl Client {
                 }
             }
             if is_lost {
+                // It may be of before a restart: to another server it would say that nothing is claimed.
+                for (all, (_, operations)) in compounds.iter_mut().zip(asks) {
+                    if matches!(operations, [NfsArgop4::ReclaimComplete(_)]) {
+                        all.truncate(1);
+                    }
+                }
                 self.wire = None;
                 self.breaks += 1;
                 self.has_claims = true;
@@ -306,6 +312,9 @@ impl Client {
         }
         let complete = NfsArgop4::ReclaimComplete(ReclaimComplete4Args { rca_one_fs: false });
         let done = self.ask_to_claim(&[complete]).await;
+        if self.breaks != breaks {
+            return;
+        }
         assert!(
             matches!(
                 done.status,
@@ -364,9 +373,7 @@ impl Client {
 fn is_to_come_again(status: Nfsstat4) -> bool {
     matches!(
         status,
-        Nfsstat4::NFS4ERR_DELAY
-            | Nfsstat4::NFS4ERR_GRACE
-            | Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP
+        Nfsstat4::NFS4ERR_DELAY | Nfsstat4::NFS4ERR_GRACE | Nfsstat4::NFS4ERR_RETRY_UNCACHED_REP
     )
 }
 

@@ -55,7 +55,10 @@ fn what_goes_on_beside_requests_is_ended_before_it_is_closed() {
             let going = site.world.run_for(Duration::from_nanos(time));
             going.expect("no panic");
             let has_gone = site.await_release(Duration::from_secs(1));
-            assert!(has_gone, "seed {seed}, round {round}: nothing is given back");
+            assert!(
+                has_gone,
+                "seed {seed}, round {round}: nothing is given back"
+            );
             assert!(site.restart(), "seed {seed}, round {round}: it is closed");
         }
     }
