@@ -234,9 +234,10 @@ pub(crate) enum SquashKind {
 pub(crate) struct FsServe {
     #[command(flatten)]
     pub(crate) data: FsData,
-    /// Where NFS is served. If the port of an address of this machine alone is taken and was not asked for, the next free one is used.
-    #[arg(long, value_name = "ADDRESS")]
-    pub(crate) listen: Option<SocketAddr>,
+    /// Where NFS is served; may be given again, or be a list with commas: all addresses lead to the same files, locks and
+    /// sessions. 127.0.0.1:2049 by default, or the next port if that is taken.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    pub(crate) listen: Vec<SocketAddr>,
     /// The path that clients mount. With more volumes than the first, each has its name below it.
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) export: String,
@@ -266,15 +267,10 @@ pub(crate) struct FsServe {
 }
 
 impl FsServe {
-    /// The addresses to try, in order.
-    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        match self.listen {
-            Some(address) => vec![address],
-            None => {
-                let port = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-                (PORT..PORT + 16).map(port).chain([port(0)]).collect()
-            }
-        }
+    /// The addresses to try in order, where none was asked for.
+    pub(crate) fn addresses() -> impl Iterator<Item = SocketAddr> {
+        let port = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        (PORT..PORT + 16).map(port).chain([port(0)])
     }
 }
 

@@ -47,7 +47,8 @@ pub(super) struct Served {
     pub(super) fs: Local,
     pub(super) door: Rc<Door>,
     pub(super) data: String,
-    pub(super) listen: SocketAddr,
+    /// Where NFS is served: one address or more.
+    pub(super) listen: Vec<SocketAddr>,
     pub(super) started: rt::Instant,
 }
 
@@ -260,7 +261,8 @@ impl Served {
         Ok(Status {
             pid: std::process::id(),
             data: self.data.clone(),
-            listen: self.listen.to_string(),
+            listen: self.listen[0].to_string(),
+            also: self.listen[1..].iter().map(SocketAddr::to_string).collect(),
             uptime_ms: uptime.as_millis() as u64,
             ..Status::of(&self.fs, &self.door).await?
         })

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `mod` | making one |
 //! | `serve` | the process that serves |
+//! | `listen` | at which addresses, and how these are mounted |
 //! | `notify` | what it tells the service manager |
 //! | `control`, `status` | what it tells of itself over HTTP |
 //! | `ask`, `top` | who asks for that, and shows it |
@@ -20,6 +21,7 @@ mod check;
 mod control;
 mod get;
 mod kept;
+mod listen;
 mod notify;
 mod pipe;
 mod place;

@@ -1,15 +1,15 @@
 //! The process that serves.
 
 use std::future::poll_fn;
-use std::io::{ErrorKind, Write as _};
-use std::net::{IpAddr, SocketAddr};
+use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use files::VolumeId;
 use fs::{Local, LocalError, LocalOptions, Volume};
 use nfs::server::{Door, Export, Options, Squash};
@@ -21,6 +21,7 @@ use crate::cli::{FsServe, SquashKind};
 use crate::signals;
 
 use super::control::{self, Control, Served};
+use super::listen::{listed, listen, mount};
 use super::notify::Manager;
 use super::place;
 
@@ -35,20 +36,21 @@ pub(super) fn run(flags: &FsServe, as_json: bool) -> anyhow::Result<()> {
 
 /// What serves when all of it is open.
 struct Started {
-    listener: Listener,
+    listeners: Vec<Listener>,
     control: Control,
     metrics: Option<Listener>,
     served: Rc<Served>,
 }
 
 async fn start(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Started> {
-    let (listener, address) = listen(core, flags).await?;
+    let bound = listen(core, flags).await?;
+    let (listeners, addresses): (Vec<_>, Vec<_>) = bound.into_iter().unzip();
     let metrics = flags
         .metrics
         .map(|address| listen_for_metrics(core, address));
     let metrics = metrics.transpose()?;
     let fs = open(core, flags).await?;
-    let mut of_door = Options::new(exports(&fs.volumes().await?, flags, address));
+    let mut of_door = Options::new(exports(&fs.volumes().await?, flags, &addresses));
     of_door.lease = Duration::from_secs(u64::from(flags.lease));
     of_door.slow = flags.slow.map(Duration::from_millis);
     let door = Door::open(core, Rc::new(fs.clone()), of_door).await?;
@@ -58,11 +60,11 @@ async fn start(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<Started> {
         fs,
         door,
         data: flags.data.data.display().to_string(),
-        listen: address,
+        listen: addresses,
         started: core.now(),
     });
     Ok(Started {
-        listener,
+        listeners,
         control,
         metrics,
         served,
@@ -92,23 +94,26 @@ async fn serve(
         return Ok(());
     };
     let Started {
-        listener,
+        listeners,
         control,
         metrics,
         served,
     } = started?;
-    let (fs, door, address) = (served.fs.clone(), Rc::clone(&served.door), served.listen);
+    let (fs, door) = (served.fs.clone(), Rc::clone(&served.door));
     let own = fs.clone();
     let mut tasks = vec![core.spawn(async move { own.keep().await })];
     tasks.push(core.spawn(Rc::clone(&door).keep()));
-    tasks.push(core.spawn(Rc::clone(&door).serve(listener)));
+    for listener in listeners {
+        tasks.push(core.spawn(Rc::clone(&door).serve(listener)));
+    }
     let (listener, _name) = control.into_parts();
     tasks.push(core.spawn(control::serve(Rc::clone(&served), listener, true)));
     if let Some(listener) = metrics {
         tasks.push(core.spawn(control::serve(Rc::clone(&served), listener, false)));
     }
-    greet(flags, address, as_json);
-    manager.ready(&format!("serving {} on {address}", served.data));
+    greet(flags, &served.listen, as_json);
+    let listens = listed(&served.listen);
+    manager.ready(&format!("serving {} on {listens}", served.data));
     // The tasks end with the core alone, or by a fault.
     let ended = poll_fn(|context| {
         if stop.as_mut().poll(context).is_ready() {
@@ -175,88 +180,27 @@ fn listen_for_metrics(core: &rt::Handle, address: SocketAddr) -> anyhow::Result<
 
 /// What is exported: the first volume under the path that was asked for, or all below it, by their names. A volume without
 /// a name is half made, and moves nothing.
-fn exports(volumes: &[Volume], flags: &FsServe, address: SocketAddr) -> Vec<Export> {
+fn exports(volumes: &[Volume], flags: &FsServe, addresses: &[SocketAddr]) -> Vec<Export> {
     let named: Vec<_> = volumes
         .iter()
         .filter_map(|one| Some((one.name.as_ref()?, one.of.volume)))
         .collect();
     if named.len() == 1 {
-        return vec![export(flags, address, &flags.export, Local::VOLUME)];
+        return vec![export(flags, addresses, &flags.export, Local::VOLUME)];
     }
     let above = flags.export.trim_end_matches('/');
     let path = |name: &str| format!("{above}/{name}");
     let named = named.into_iter();
     named
-        .map(|(name, volume)| export(flags, address, &path(name), volume))
+        .map(|(name, volume)| export(flags, addresses, &path(name), volume))
         .collect()
 }
 
-/// How long an address that was asked for may be taken: a server that was killed a moment ago has it until
-/// the kernel has ended its ring. Opening the directory waits as long for its locks.
-const TAKEN_MAX: Duration = Duration::from_secs(30);
-
-/// After how much of that it is said.
-const TAKEN_TELL: Duration = Duration::from_secs(2);
-
-/// Listens where it was asked to, or at the first port that is free.
-async fn listen(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, SocketAddr)> {
-    let begun = Instant::now();
-    let mut is_told = false;
-    loop {
-        match listen_once(core, flags) {
-            Err(error)
-                if flags.listen.is_some() && is_taken(&error) && begun.elapsed() < TAKEN_MAX =>
-            {
-                if !is_told && begun.elapsed() >= TAKEN_TELL {
-                    is_told = true;
-                    let seconds = TAKEN_MAX.as_secs();
-                    tracing::warn!("{error}: trying for {seconds} s");
-                }
-                core.sleep(Duration::from_millis(20)).await;
-            }
-            result => return result,
-        }
-    }
-}
-
-fn is_taken(error: &anyhow::Error) -> bool {
-    let cause = error.downcast_ref::<std::io::Error>();
-    cause.is_some_and(|cause| cause.kind() == ErrorKind::AddrInUse)
-}
-
-fn listen_once(core: &rt::Handle, flags: &FsServe) -> anyhow::Result<(Listener, SocketAddr)> {
-    let mut taken = None;
-    for address in flags.addresses() {
-        match Listener::bind(core, &Addr::Tcp(address), ListenOptions::default()) {
-            Ok(listener) => {
-                let bound = match listener.local_addr()? {
-                    Addr::Tcp(bound) => bound,
-                    Addr::Unix(_) => address,
-                };
-                return Ok((listener, bound));
-            }
-            Err(error) if error.kind() == ErrorKind::AddrInUse => taken = Some((address, error)),
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                let what = "ports below 1024 are root's; 2049, where clients look, is not";
-                return Err(error).context(format!("cannot listen on {address} ({what})"));
-            }
-            Err(error) => return Err(error).context(format!("cannot listen on {address}")),
-        }
-    }
-    match taken {
-        Some((address, error)) => {
-            let what = "is another server running there? `--listen` takes another port, and none above 1023 needs root";
-            Err(error).context(format!("cannot listen on {address} ({what})"))
-        }
-        None => bail!("there is no address to listen on"),
-    }
-}
-
-fn export(flags: &FsServe, address: SocketAddr, path: &str, volume: VolumeId) -> Export {
+fn export(flags: &FsServe, addresses: &[SocketAddr], path: &str, volume: VolumeId) -> Export {
     let mut export = Export::new(path, volume);
     export.read_only = flags.read_only;
     export.clients.clone_from(&flags.allow);
-    let is_local = address.ip().is_loopback();
+    let is_local = addresses.iter().all(|one| one.ip().is_loopback());
     export.squash = match flags.squash {
         Some(SquashKind::None) => Squash::None,
         Some(SquashKind::All) => Squash::All,
@@ -268,42 +212,31 @@ fn export(flags: &FsServe, address: SocketAddr, path: &str, volume: VolumeId) ->
     export
 }
 
-/// What clients call it: brackets are around an address that has colons, and nobody reaches all addresses under
-/// the name of all.
-fn host(address: SocketAddr) -> String {
-    match address.ip() {
-        ip if ip.is_unspecified() => "HOST".to_string(),
-        IpAddr::V4(ip) => ip.to_string(),
-        IpAddr::V6(ip) => format!("[{ip}]"),
-    }
-}
-
 /// Says that the server is ready, and how it is mounted.
-fn greet(flags: &FsServe, address: SocketAddr, as_json: bool) {
+fn greet(flags: &FsServe, addresses: &[SocketAddr], as_json: bool) {
     let mut out = std::io::stdout().lock();
-    let port = match address.port() {
-        2049 => String::new(),
-        port => format!("-o port={port} "),
-    };
-    let path = if flags.export.starts_with('/') {
-        flags.export.clone()
-    } else {
-        format!("/{}", flags.export)
-    };
-    let mount = format!("mount -t nfs4 {port}{}:{path} DIR", host(address));
+    let mounts = addresses.iter();
+    let mounts: Vec<_> = mounts.map(|one| mount(*one, &flags.export)).collect();
     let said = if as_json {
+        let others = addresses.iter().zip(&mounts).skip(1);
+        let also: Vec<_> = others
+            .map(|(address, mount)| json!({ "listen": address.to_string(), "mount": mount }))
+            .collect();
         let hello = json!({
             "pid": std::process::id(),
-            "listen": address.to_string(),
+            "listen": addresses[0].to_string(),
             "data": flags.data.data,
-            "mount": mount,
+            "mount": mounts[0],
+            "also": also,
         });
         writeln!(out, "{hello}")
     } else {
         writeln!(
             out,
-            "serving {} on {address}; its clients: {mount}",
-            flags.data.data.display()
+            "serving {} on {}; its clients: {}",
+            flags.data.data.display(),
+            listed(addresses),
+            mounts.join(" or ")
         )
     };
     if let Err(error) = said.and_then(|()| out.flush()) {
@@ -337,8 +270,8 @@ mod tests {
             },
         };
         let volumes: Vec<_> = (1..).zip(names).map(volume).collect();
-        let address = SocketAddr::from(([127, 0, 0, 1], 2049));
-        let exports = exports(&volumes, &flags, address).into_iter();
+        let addresses = [SocketAddr::from(([127, 0, 0, 1], 2049))];
+        let exports = exports(&volumes, &flags, &addresses).into_iter();
         exports.map(|export| export.path).collect()
     }
 
@@ -349,6 +282,21 @@ mod tests {
         let both = ["/files/main", "/files/team"];
         assert_eq!(paths(&[Some("main"), Some("team")]), both);
         assert_eq!(paths(&[Some("main"), None, Some("team")]), both);
+    }
+
+    /// Who is root of this machine can read the directory; who is root of another one cannot.
+    #[test]
+    fn root_is_nobody_as_soon_as_other_machines_are_served() {
+        let Line { flags } = Line::parse_from(["serve", "--data", "d"]);
+        let of = |all: &[&str]| {
+            let all: Vec<SocketAddr> = all
+                .iter()
+                .map(|one| one.parse().expect("an address"))
+                .collect();
+            export(&flags, &all, "/", VolumeId(1)).squash
+        };
+        assert_eq!(of(&["127.0.0.1:2049", "[::1]:2049"]), Squash::None);
+        assert_eq!(of(&["127.0.0.1:2049", "10.0.0.1:2049"]), Squash::Root);
     }
 
     #[test]
@@ -370,13 +318,5 @@ mod tests {
             assert!(matches!(make().await, Err(LocalError::NotEmpty(_))));
             make_if_none(&path, make).await.expect("opening says it");
         });
-    }
-
-    #[test]
-    fn what_is_printed_can_be_mounted() {
-        let host = |address: &str| host(address.parse().expect("an address"));
-        assert_eq!(host("10.0.0.1:2049"), "10.0.0.1");
-        assert_eq!(host("[::1]:2049"), "[::1]");
-        assert_eq!([host("0.0.0.0:2049"), host("[::]:2049")], ["HOST", "HOST"]);
     }
 }

@@ -17,6 +17,9 @@ pub(super) struct Status {
     pub(super) data: String,
     /// Where NFS is served.
     pub(super) listen: String,
+    /// Where else.
+    #[serde(default)]
+    pub(super) also: Vec<String>,
     /// How long it has been.
     pub(super) uptime_ms: u64,
     /// Whether clients are claiming what they had before a restart.

@@ -94,12 +94,17 @@ fn screen(before: &Status, now: &Status) -> String {
     let mut line = |name: &str, what: String| {
         let _ = writeln!(text, "{name:<9} {what}");
     };
+    let listens: Vec<&str> = [&now.listen]
+        .into_iter()
+        .chain(&now.also)
+        .map(String::as_str)
+        .collect();
     line(
         "serving",
         format!(
             "{} on {}, process {}, for {}{grace}",
             now.data,
-            now.listen,
+            listens.join(" and "),
             now.pid,
             time(now.uptime_ms / 1000)
         ),
@@ -275,6 +280,7 @@ mod tests {
             pid: 7,
             data: "files".into(),
             listen: "127.0.0.1:2049".into(),
+            also: vec!["10.0.0.7:2049".into()],
             uptime_ms,
             operations: vec![OperationStatus {
                 name: "write".into(),
@@ -295,7 +301,7 @@ mod tests {
         let first = text.lines().next().expect("a line");
         assert_eq!(
             first,
-            "serving   files on 127.0.0.1:2049, process 7, for 3 s"
+            "serving   files on 127.0.0.1:2049 and 10.0.0.7:2049, process 7, for 3 s"
         );
         assert!(text.contains("in 200 MiB/s"), "{text}");
         let last = text.lines().last().expect("a line");

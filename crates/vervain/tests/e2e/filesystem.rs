@@ -33,6 +33,8 @@ pub(crate) fn image() -> Option<&'static Image> {
 pub(crate) struct FsServer {
     pub(crate) child: Guard,
     pub(crate) address: SocketAddr,
+    /// Where else it listens.
+    pub(crate) also: Vec<SocketAddr>,
 }
 
 impl FsServer {
@@ -74,23 +76,31 @@ impl FsServer {
             other => panic!("no server: {other:?}; it says: {}", said(&stderr)),
         };
         let hello: serde_json::Value = serde_json::from_str(&hello).expect("a greeting in JSON");
-        let address = hello["listen"]
-            .as_str()
-            .and_then(|address| address.parse().ok());
+        let address = |of: &serde_json::Value| {
+            let address = of["listen"].as_str();
+            address.and_then(|address| address.parse().ok())
+        };
+        let also = hello["also"].as_array().expect("a list");
         Self {
             child,
-            address: address.expect("an address"),
+            address: address(&hello).expect("an address"),
+            also: also.iter().filter_map(address).collect(),
         }
     }
 
     /// How the guest mounts it on /mnt.
     pub(crate) fn mount(&self, version: &str) -> String {
-        let port = self.address.port();
-        format!(
-            "mount -t nfs4 -o vers={version},addr={HOST},clientaddr=10.0.2.15,port={port},proto=tcp \
-             {HOST}:/ /mnt || exit 99\n"
-        )
+        mount(version, self.address, "/mnt")
     }
+}
+
+/// How the guest mounts what is served at an address of this machine.
+pub(crate) fn mount(version: &str, address: SocketAddr, directory: &str) -> String {
+    let port = address.port();
+    format!(
+        "mount -t nfs4 -o vers={version},addr={HOST},clientaddr=10.0.2.15,port={port},proto=tcp \
+         {HOST}:/ {directory} || exit 99\n"
+    )
 }
 
 fn run_in_guest(image: &Image, script: String) -> Said {
@@ -266,10 +276,46 @@ fn what_cannot_be_served_is_said_in_a_sentence() {
     let mut command = vervain();
     let listen = server.address.to_string();
     command
-        .args(["fs", "serve", "--listen", &listen, "--data"])
+        .args(["fs", "serve", "--listen", "127.0.0.1:0"])
+        .args(["--listen", &listen, "--data"])
         .arg(place.path("new"));
     let said = run(&mut command, b"");
     said.expect(1, "");
     assert!(said.err.contains("takes another port"), "{}", said.err);
     assert!(!place.path("new").exists(), "nothing was made");
+
+    let mut command = vervain();
+    command
+        .args(["fs", "serve", "--listen", "0.0.0.0:2049,127.0.0.1:2049"])
+        .arg("--data")
+        .arg(place.path("new"));
+    let said = run(&mut command, b"");
+    said.expect(1, "");
+    assert!(
+        said.err.contains("one of them is the other's"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn a_server_of_two_addresses_has_the_same_files_at_both() {
+    let place = Place::new();
+    let mut server = FsServer::start(&place, "127.0.0.1:0", &["--listen", "127.0.0.1:0"]);
+    let [also] = server.also[..] else {
+        panic!("two addresses, and not {:?} alone", server.address);
+    };
+    ask(&server, &["put", "-", "/file"], b"content").expect(0, "/file: 7 B\n");
+    ask_at(also, &["get", "/file"], b"").expect(0, "content");
+    ask_at(also, &["rm", "/file"], b"").expect(0, "");
+    ask(&server, &["get", "/file"], b"").expect(1, "");
+
+    let mut command = vervain();
+    command.args(["--json", "fs", "status", "--data"]);
+    let said = run(command.arg(place.path("files")), b"");
+    let status = &said.json()[0];
+    assert_eq!(status["listen"], server.address.to_string());
+    assert_eq!(status["also"], serde_json::json!([also.to_string()]));
+    server.child.signal(Signal::TERM);
+    server.child.wait_end();
 }
