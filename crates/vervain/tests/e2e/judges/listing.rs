@@ -6,13 +6,14 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use guest::Job;
 use nfs::client::{Client, Files, Options};
 use nfs::wire::*;
 use nfs::xdr::{Opaque, from_bytes};
 use rt::net::Addr;
 
-use super::is_deep;
-use crate::filesystem::FsServer;
+use super::entries;
+use crate::filesystem::{FsServer, image, mount};
 use crate::harness::{Place, fixed_port};
 
 /// Entries that one compound makes: two operations each, of 32 less those before.
@@ -103,7 +104,7 @@ fn memory_mib_max(pid: u32) -> u64 {
 
 #[test]
 fn a_large_directory_is_listed_once_while_it_changes_and_the_server_is_killed() {
-    let count = if is_deep() { 1_000_000 } else { 20_000 };
+    let count = entries(20_000);
     let place = Place::new();
     let listen = format!("127.0.0.1:{}", fixed_port());
     let mut server = FsServer::start(&place, &listen, &[]);
@@ -195,4 +196,62 @@ fn a_large_directory_is_listed_once_while_it_changes_and_the_server_is_killed() 
         missing.first()
     );
     assert_eq!(seen.len(), count);
+}
+
+/// The kernel makes COUNT files and lists them twice, while another client adds and removes names in the same directory.
+const BY_KERNEL: &str = r#"
+now() { cut -d. -f1 /proc/uptime; }
+mkdir /mnt/large && cd /mnt/large || exit 1
+{
+    n=0
+    while test ! -e /tmp/stop; do
+        : > /other/large/churn-$n && rm /other/large/churn-$n || exit 1
+        n=$((n + 1)); echo $n > /tmp/changes
+    done
+} &
+began=$(now); i=0
+while test $i -lt COUNT; do
+    : > stable-$i || exit 2
+    i=$((i + 1))
+    test $((i % 10000)) = 0 && echo "$i made in $(($(now) - began)) s"
+done
+echo "COUNT entries made in $(($(now) - began)) s, $(cat /tmp/changes) changes meanwhile"
+for pass in 1 2; do
+    echo 3 > /proc/sys/vm/drop_caches
+    began=$(now); before=$(cat /tmp/changes)
+    find . -name 'stable-*' > /tmp/listed || exit 3
+    echo "listed in $(($(now) - began)) s, $(($(cat /tmp/changes) - before)) changes meanwhile"
+    test "$(wc -l < /tmp/listed)" = COUNT || { echo "$(wc -l < /tmp/listed) names"; exit 4; }
+    test "$(sort -u /tmp/listed | wc -l)" = COUNT || { echo "a name is told twice"; exit 5; }
+done
+touch /tmp/stop; wait $! || exit 6
+cd /; umount /mnt; umount /other
+echo done
+"#;
+
+#[test]
+fn the_kernel_lists_a_large_directory_once_while_it_changes() {
+    let Some(image) = image() else {
+        return;
+    };
+    let place = Place::new();
+    let server = FsServer::start(&place, "127.0.0.1:0", &[]);
+    let mounts = format!(
+        "mkdir /other\n{}{}",
+        server.mount("4.2"),
+        // A client of its own, as its version is another.
+        mount("4.1", server.address, "/other")
+    );
+    let script = BY_KERNEL.replace("COUNT", &entries(1_000).to_string());
+    let job = Job::new(mounts + &script)
+        .memory_mib(1024)
+        .timeout(Duration::from_secs(14_400));
+    let said = image.run(&job).expect("it boots");
+    println!("{}", said.text);
+    assert_eq!(said.code, 0, "{}", said.console);
+    assert!(said.text.ends_with("done\n"), "{}", said.text);
+    println!(
+        "the server has had {} MiB",
+        memory_mib_max(server.child.pid())
+    );
 }

@@ -10,7 +10,8 @@
 //! | `through` | what takes a program's steps through a server |
 //! | `listing` | a large directory, listed while it changes |
 //!
-//! A run in CI takes few seeds; `VERVAIN_JUDGES=deep` takes many.
+//! A run in CI takes few seeds; `VERVAIN_JUDGES=deep` takes many. `VERVAIN_JUDGES_ENTRIES` says how many entries large
+//! directories have.
 
 mod beside;
 mod listing;
@@ -25,6 +26,15 @@ use std::path::PathBuf;
 /// Whether there is time.
 fn is_deep() -> bool {
     std::env::var("VERVAIN_JUDGES").is_ok_and(|value| value == "deep")
+}
+
+/// How many entries a large directory has, of which so many are for a run in CI.
+fn entries(usual: usize) -> usize {
+    match std::env::var("VERVAIN_JUDGES_ENTRIES") {
+        Ok(count) => count.parse().expect("a number of entries"),
+        Err(_) if is_deep() => 1_000_000,
+        Err(_) => usual,
+    }
 }
 
 /// A program that tests want: where this variable says, or in the path. None where it is missing, which
