@@ -203,7 +203,7 @@ pub enum Request {
     },
     /// The same without moving them: both share them until one is written. Offsets and length are
     /// multiples of 4096, or the length reaches the end of the source and, at the target, its end.
-    /// `Done`; past the end of the source, or over itself: `Invalid`.
+    /// `Done`; past the end of the source, over itself, or more than can be shared in one step: `Invalid`.
     Clone {
         /// From which file.
         from: Handle,

@@ -37,6 +37,10 @@ const PAGE: u64 = 4096;
 /// cell and the garbage, have to fit into one transaction ([`meta::OPERATIONS_MAX`]).
 const ROWS_MAX: usize = 60;
 
+/// Bytes that a clone copies at most, because they lie at other places within their blocks: source and target stand
+/// still meanwhile. Clients copy more than that themselves.
+const COPIED_MAX: u64 = 16 * BLOCK_LEN;
+
 /// Blocks that are shared at once: their records, of 16 KiB at most, are in memory together.
 const SHARED_AT_ONCE: usize = 64;
 
@@ -68,6 +72,8 @@ struct Plan {
     /// New blocks that are what others are.
     shared: Vec<(BlockId, BlockId)>,
     edges: Vec<Edge>,
+    /// Bytes that are copied.
+    copied: u64,
 }
 
 impl Plan {
@@ -87,6 +93,32 @@ impl Plan {
     fn has_old(&self) -> bool {
         self.changed()
             .any(|(_, seen, ids)| has_any(&old_of(seen, ids)))
+    }
+
+    /// Does this to a new block.
+    fn edge(&mut self, edge: Edge) {
+        if let Edge::Copy(from, _) = &edge {
+            self.copied += u64::from(from.len);
+        }
+        self.edges.push(edge);
+    }
+
+    /// Blocks of which new ones have pages, and at least how many bytes of each.
+    fn parts(&self) -> impl Iterator<Item = (BlockId, u64)> {
+        let mut otherwise = BTreeMap::<BlockId, u64>::new();
+        for edge in &self.edges {
+            let (Edge::Copy(_, to) | Edge::Hole(to)) = edge;
+            *otherwise.entry(to.block).or_default() += u64::from(to.len);
+        }
+        let shared = self.shared.iter().map(move |(from, new)| {
+            let otherwise = otherwise.get(new).copied().unwrap_or_default();
+            (*from, BLOCK_LEN.saturating_sub(otherwise))
+        });
+        let copied = self.edges.iter().filter_map(|edge| match edge {
+            Edge::Copy(from, _) => Some((from.block, u64::from(from.len))),
+            Edge::Hole(_) => None,
+        });
+        shared.chain(copied)
     }
 
     /// Says what is in a new block: in the bytes that the clone covers what the source has there, in the others what is
@@ -112,11 +144,12 @@ impl Plan {
         if let Some(alike) = alike.filter(|_| is_most || kept.is_none()) {
             self.shared.push((alike.block, new));
             let rests = [span(0, from), span(to, BLOCK_LEN as u32)];
-            let rests = rests.into_iter().filter(|rest| rest.len > 0);
-            self.edges.extend(rests.map(|rest| match kept {
-                Some(block) => Edge::Copy(Span { block, ..rest }, rest),
-                None => Edge::Hole(rest),
-            }));
+            for rest in rests.into_iter().filter(|rest| rest.len > 0) {
+                self.edge(match kept {
+                    Some(block) => Edge::Copy(Span { block, ..rest }, rest),
+                    None => Edge::Hole(rest),
+                });
+            }
             return;
         }
         self.shared.extend(kept.map(|block| (block, new)));
@@ -124,12 +157,12 @@ impl Plan {
         for piece in pieces {
             let there = span(at, at + piece.len);
             at += piece.len;
-            let edge = match piece.span {
-                Some(bytes) => Some(Edge::Copy(bytes, there)),
+            match piece.span {
+                Some(bytes) => self.edge(Edge::Copy(bytes, there)),
                 // A new block is a hole already.
-                None => kept.map(|_| Edge::Hole(there)),
-            };
-            self.edges.extend(edge);
+                None if kept.is_none() => {}
+                None => self.edge(Edge::Hole(there)),
+            }
         }
     }
 }
@@ -269,6 +302,9 @@ impl Inner {
         let new = self.next_block().await?;
         ids[index] = new.0;
         plan.fill(new, (covered_from, covered_to), kept, &pieces);
+        if plan.copied > COPIED_MAX {
+            return Err(Error::Invalid.into());
+        }
         Ok(())
     }
 
@@ -279,12 +315,45 @@ impl Inner {
         plan: &Plan,
         garbage: Handle,
     ) -> Result<Answer, Stop> {
+        let growth = self.least_growth(cloning.to, plan).await?;
+        // Before anything is written: what is over the bound would be taken from others until it is freed.
+        let reserved = self.reserve_bytes(cloning.to, growth)?;
+        let made = self.make_new(cloning.to, plan, garbage).await;
+        self.unreserve(cloning.to, reserved);
+        made?;
+        self.replace(job, cloning, plan, Some(garbage)).await
+    }
+
+    /// Bytes that the target occupies more by a clone, at least. Nothing is asked where there is no bound.
+    async fn least_growth(&self, to: Handle, plan: &Plan) -> Result<u64, Error> {
+        let is_bound = {
+            let state = self.state.borrow();
+            let volume = state.volumes.get(&to.volume).ok_or(Error::Stale)?;
+            volume.row.bytes_max.is_some()
+        };
+        if !is_bound {
+            return Ok(0);
+        }
+        let mut growth = 0u64;
+        for (block, len) in plan.parts() {
+            // The others of its pages may be in the rest of it.
+            let used = self.blocks.used(block).await?;
+            growth += used.saturating_sub(BLOCK_LEN - len);
+        }
+        for (_, seen, ids) in plan.changed() {
+            growth = growth.saturating_sub(self.used_by(&old_of(seen, ids)).await?);
+        }
+        Ok(growth)
+    }
+
+    /// Makes the new blocks, as the garbage object's.
+    async fn make_new(&self, to: Handle, plan: &Plan, garbage: Handle) -> Result<(), Stop> {
         if plan.has_new() {
             self.hold_new(plan, garbage).await?;
         }
-        let mark = mark_of(cloning.to, &self.load(cloning.to).await?);
+        let mark = mark_of(to, &self.load(to).await?);
         self.fill_new(plan, mark).await?;
-        self.replace(job, cloning, plan, Some(garbage)).await
+        Ok(())
     }
 
     /// Has the new blocks be the garbage object's, before any of them is there.

@@ -2,7 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 
 use conformance::files::{create_file, created};
 use files::model::ModelFs;
@@ -269,7 +272,13 @@ fn a_clone_over_the_quota_is_refused_and_one_that_takes_less_is_not() {
     let before = seen(&node, files);
     assert_eq!(before[0].0.used + before[1].0.used, 15 * PAGE);
     // Seven pages more.
+    let stored = disk.blocks.blocks();
     let refused = node.root(request(files, (0, 0, 70 * BLOCK_LEN, false)));
+    assert_eq!(refused, Err(Error::QuotaExceeded));
+    assert_eq!(disk.blocks.blocks(), stored, "nothing is written");
+    assert!(seen(&node, files) == before);
+    // The same pages at other places.
+    let refused = node.root(request(files, (0, 0, 70 * BLOCK_LEN + PAGE, false)));
     assert_eq!(refused, Err(Error::QuotaExceeded));
     assert!(seen(&node, files) == before);
     end(&disk, &node, "refused");
@@ -307,6 +316,68 @@ fn a_clone_of_more_rows_than_a_commit_takes_is_refused() {
     let found = seen(&node, files);
     assert_eq!(found[0].1, found[1].1);
     end(&disk, &node, "many rows");
+}
+
+/// What lies at other places is copied, with source and target standing still: so only a little is.
+#[test]
+fn a_clone_that_would_copy_much_is_refused_and_copies_nothing() {
+    let disk = Disk::new(1, |_| {});
+    let node = disk.open();
+    let files = node.run(make(&*node.fs));
+    for block in 0..100 {
+        let at = block * BLOCK_LEN + 2 * PAGE;
+        let stable = Stability::FileSync;
+        node.run(node.fs.write(&ROOT, files[0], at, b"x", stable))
+            .expect("a write");
+    }
+    let before = seen(&node, files);
+    // A clone with a look at its source beside it: how many calls of the blocks it took, and how many the look waited for.
+    let beside = |shape: Shape| {
+        let calls = disk.blocks.calls();
+        let (mut done, mut waited) = (None, None);
+        let mut clones = pin!(node.fs.call(&ROOT, request(files, shape)));
+        let mut looks = pin!(node.fs.call(&ROOT, Request::GetAttributes(files[0])));
+        node.run(poll_fn(|context| {
+            if done.is_none()
+                && let Poll::Ready(result) = clones.as_mut().poll(context)
+            {
+                done = Some(result);
+            }
+            if waited.is_none()
+                && let Poll::Ready(result) = looks.as_mut().poll(context)
+            {
+                result.expect("the source is there");
+                waited = Some(disk.blocks.calls() - calls);
+            }
+            match (&done, waited) {
+                (Some(_), Some(_)) => Poll::Ready(()),
+                _ => Poll::Pending,
+            }
+        }));
+        (done.expect("done"), disk.blocks.calls() - calls, waited)
+    };
+    let stored = disk.blocks.blocks();
+    for blocks in [17, 99] {
+        let (refused, calls, waited) = beside((0, blocks * BLOCK_LEN, PAGE, false));
+        assert_eq!(refused, Err(Error::Invalid), "{blocks} blocks");
+        assert!(calls < 16 && waited < Some(16), "{calls} calls, {waited:?}");
+        assert_eq!(disk.blocks.blocks(), stored, "{blocks} blocks");
+        assert!(seen(&node, files) == before);
+    }
+    // Each of 17 blocks of the target gets some of two, and is looked at, as is what it replaces.
+    let (done, calls, _) = beside((0, 16 * BLOCK_LEN, PAGE, false));
+    assert_eq!(done, Ok(Answer::Done));
+    assert!((32..=60).contains(&calls), "{calls} calls");
+    // What lies at the same places is shared, however much it is.
+    let (done, ..) = beside((0, 99 * BLOCK_LEN, 0, false));
+    assert_eq!(done, Ok(Answer::Done));
+    let found = seen(&node, files);
+    let within = |parts: &[(u64, Vec<u8>)]| -> Vec<(u64, Vec<u8>)> {
+        let parts = parts.iter().filter(|(at, _)| *at < 99 * BLOCK_LEN);
+        parts.cloned().collect()
+    };
+    assert_eq!(within(&found[0].1), within(&found[1].1));
+    end(&disk, &node, "much");
 }
 
 #[test]
