@@ -69,6 +69,8 @@ pub(crate) struct Client {
     renewed: Instant,
     /// Its session was taken away.
     pub(crate) is_lost: Rc<Cell<bool>>,
+    /// It ends with its session; else whoever asks is told.
+    pub(crate) ends_with_session: bool,
 }
 
 impl Client {
@@ -87,6 +89,7 @@ impl Client {
             held: Vec::new(),
             renewed: env.core.now(),
             is_lost: Rc::default(),
+            ends_with_session: false,
         };
         client.introduce().await;
         client
@@ -261,7 +264,12 @@ impl Client {
                     Some(done) if done.is_refused() && done.status == Nfsstat4::NFS4ERR_DELAY => {
                         is_put_off = true;
                     }
-                    Some(done) if done.status == Nfsstat4::NFS4ERR_BADSESSION => self.end().await,
+                    Some(done)
+                        if self.ends_with_session
+                            && done.status == Nfsstat4::NFS4ERR_BADSESSION =>
+                    {
+                        self.end().await;
+                    }
                     None => {}
                     answer => {
                         self.renewed = sent;

@@ -116,6 +116,7 @@ impl Person {
         met: Rc<Met>,
     ) -> Self {
         let mut client = Client::new(env, format!("client {number}")).await;
+        client.ends_with_session = true;
         let (name, mode) = (
             format!("home {number}"),
             attributes(&[Attribute::Mode(0o700)]),
