@@ -345,6 +345,7 @@ impl Compound<'_> {
         };
         let turn = session.begin(of.sa_slotid, of.sa_sequenceid, mark)?;
         session.highest = of.sa_highest_slotid;
+        session.minor = self.minor;
         // Without a connection for callbacks the client is told so, and binds one.
         let back_flags = session.back_flags();
         if let Turn::Again(answer) = turn {

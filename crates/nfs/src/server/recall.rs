@@ -319,7 +319,7 @@ impl Door {
         operations: Vec<NfsCbArgop4<'_>>,
         referring: Option<Referring>,
     ) -> Option<CalledBack> {
-        let (connection, record, sequence) = {
+        let (connection, record, minor, sequence) = {
             let mut sessions = self.sessions.borrow_mut();
             let session = sessions.get_mut(id)?;
             let connection = session.back_connection()?;
@@ -328,9 +328,10 @@ impl Door {
                 return None;
             };
             session.back_turn = BackTurn::Unanswered(sequence);
-            (connection, session.record.clone(), sequence)
+            let record = session.record.clone();
+            (connection, record, session.minor, sequence)
         };
-        let arguments = arguments(id, sequence, operations, referring);
+        let arguments = arguments(id, minor, sequence, operations, referring);
         let credential = record.callback_credential.credential()?;
         let program = record.callback_program;
         let call = connection.call(program, &credential, &arguments);
@@ -389,6 +390,7 @@ fn told(result: &NfsCbResop4<'_>) -> Option<(u64, u64)> {
 
 fn arguments(
     id: &Sessionid4,
+    minor: u32,
     sequence: u32,
     operations: Vec<NfsCbArgop4<'_>>,
     referring: Option<Referring>,
@@ -410,7 +412,7 @@ fn arguments(
     argarray.extend(operations);
     to_bytes(&CbCompound4Args {
         tag: Opaque(b""),
-        minorversion: 1,
+        minorversion: minor,
         callback_ident: 0,
         argarray,
     })

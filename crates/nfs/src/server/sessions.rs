@@ -299,6 +299,8 @@ pub(super) struct Session {
     slots: Vec<Slot>,
     /// The highest slot that the client has used lately.
     pub(super) highest: u32,
+    /// The minor version that its client speaks, in which it is called back too: Linux knows no session of another.
+    pub(super) minor: u32,
     /// Over which callbacks go.
     pub(super) back: Weak<Connection>,
     /// The one slot of callbacks: who calls has it.
@@ -352,6 +354,8 @@ impl Session {
             record,
             slots,
             highest: 0,
+            // A session of before a restart says it with its first request.
+            minor: 1,
             back: Weak::new(),
             back_slot: Semaphore::new(1),
             // How far a session of before a restart had come, the client alone knows.

@@ -221,6 +221,7 @@ impl Compound<'_> {
         };
         self.ask(&Caller::ROOT, request).await?;
         let mut made = Session::new(record, keeps, false);
+        made.minor = self.minor;
         if wants_back {
             made.back = Rc::downgrade(self.connection);
         }

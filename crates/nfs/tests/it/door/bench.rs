@@ -137,6 +137,8 @@ pub(super) enum Reaction {
 pub(super) struct Callback {
     /// The user of AUTH_SYS; none: AUTH_NONE.
     pub(super) user: Option<u32>,
+    /// The minor version that the door speaks.
+    pub(super) minor: u32,
     pub(super) sequence: u32,
     pub(super) referring: Vec<ReferringCallList4>,
     /// What is wanted back; none: CB_SEQUENCE alone, or CB_GETATTR.
@@ -201,6 +203,7 @@ impl Back {
         }
         let mut callback = Callback {
             user,
+            minor: arguments.minorversion,
             sequence: of.csa_sequenceid,
             referring: of.csa_referring_call_lists.clone(),
             recall,

@@ -71,6 +71,27 @@ fn callbacks_have_the_credential_that_the_client_asked_for() {
 }
 
 #[test]
+fn a_client_is_called_back_in_its_own_minor_version() {
+    let mut rig = Rig::new();
+    rig.run(|env| async move {
+        let (first, second) = two(&env, &["f"]).await;
+        // As Linux, which has a client for each minor version and no session of another.
+        first.back.on_call(|call| match call.minor {
+            2 => Reaction::Answer(Nfsstat4::NFS4_OK),
+            _ => Reaction::Answer(Nfsstat4::NFS4ERR_BADSESSION),
+        });
+        let opened = first
+            .call_2(&[NfsArgop4::Putrootfh, open("f", "first", READ)])
+            .await;
+        opened.ok();
+        assert_eq!(write_open(&second, "f").await, Nfsstat4::NFS4ERR_DELAY);
+        let back = first.back.clone();
+        until(&env, || !back.called.borrow().is_empty()).await;
+        assert!(back.called.borrow().iter().all(|call| call.minor == 2));
+    });
+}
+
+#[test]
 fn a_client_may_ask_for_another_credential_later() {
     let mut rig = Rig::new();
     rig.run(|env| async move {
