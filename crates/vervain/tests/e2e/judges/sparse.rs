@@ -3,7 +3,7 @@
 use guest::Job;
 
 use super::peer;
-use crate::filesystem::{FsServer, image};
+use crate::filesystem::{FsServer, image, mount};
 use crate::harness::Place;
 
 /// xfs_io asks the kernel directly; `expect` compares what it finds. The shell has a `cp` and a `touch` of its own,
@@ -145,4 +145,69 @@ fn two_machines_exclude_each_other_by_locks() {
     let check = "cat /mnt/n; sqlite3 /mnt/db 'select n from t; pragma integrity_check'\n";
     let said = image.run(&job(mount + check)).expect("it boots");
     assert_eq!(said.text, format!("{0}\n{0}\nok\n", 2 * rounds));
+}
+
+/// What is mounted from two addresses: /mnt by one client of the kernel's, and /b by another.
+const ADDRESSES: &str = r#"
+set -e
+for port in $PORTS; do grep -q ":$port 01 " /proc/net/tcp || { echo "no connection to $port"; exit 1; }; done
+
+# What one has written and closed the other finds: also when the one has counted its changes by itself before, each page's,
+# under a write delegation.
+same() { test "$(cat $1)" = "$2" || { echo "$1 is not $2: $(head -c 20 $1)"; exit 2; }; }
+for i in 1 2 3; do
+    dd if=/dev/urandom of=/mnt/f bs=64k count=4 2>/dev/null; cmp /mnt/f /b/f
+    echo $i b > /b/f; same /mnt/f "$i b"
+    dd if=/dev/urandom of=/b/f bs=64k count=4 2>/dev/null; cmp /mnt/f /b/f
+    echo $i mnt > /mnt/f; same /b/f "$i mnt"
+    echo $i new > /b/new$i; same /mnt/new$i "$i new"
+done
+
+# Locks of ranges (fcntl).
+sqlite3 /mnt/db 'create table t (n); insert into t values (0)'
+{
+    echo 'begin exclusive; update t set n = n + 1;'
+    echo '.shell touch /tmp/held; while test ! -e /tmp/enough; do sleep 0.1; done'
+    echo 'commit;'
+} | sqlite3 -bail /mnt/db &
+while test ! -e /tmp/held; do sleep 0.1; done
+said=$(sqlite3 /b/db 'update t set n = n + 1' 2>&1) && { echo "it is not locked: $said"; exit 3; }
+case "$said" in *'is locked'*) ;; *) echo "$said"; exit 3 ;; esac
+touch /tmp/enough; wait
+sqlite3 /b/db 'update t set n = n + 1'
+test "$(sqlite3 /mnt/db 'select n from t; pragma integrity_check')" = "$(printf '2\nok')"
+umount /mnt; umount /b
+echo done
+"#;
+
+#[test]
+fn a_machine_that_mounts_both_addresses_sees_one_file_system() {
+    let (Some(image), Some(sqlite)) = (image(), peer("VERVAIN_TEST_SQLITE", "sqlite3")) else {
+        return;
+    };
+    let place = Place::new();
+    let server = FsServer::start(&place, "127.0.0.1:0", &["--listen", "127.0.0.1:0"]);
+    let [also] = server.also[..] else {
+        panic!("it listens at {:?} too", server.also);
+    };
+    // Of one version the kernel would find out that both are one server, and have one client for it: versions make it two.
+    let mounts = [
+        "mkdir /b\n".to_string(),
+        server.mount("4.2"),
+        mount("4.1", also, "/b"),
+    ];
+    let ports = [server.address, also].map(|address| format!("{:04X}", address.port()));
+    let script = format!(
+        "{}PORTS='{}'\n{ADDRESSES}",
+        mounts.concat(),
+        ports.join(" ")
+    );
+    let job = Job::new(script).program(sqlite).expect("a program");
+    let said = image.run(&job).expect("it boots");
+    assert_eq!(
+        (said.code, said.text.as_str()),
+        (0, "done\n"),
+        "{}",
+        said.console
+    );
 }
