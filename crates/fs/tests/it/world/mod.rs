@@ -21,6 +21,7 @@ mod client;
 mod closing;
 mod history;
 mod kept;
+mod met;
 mod more;
 mod person;
 mod site;
@@ -34,7 +35,8 @@ use std::time::Duration;
 
 use conformance::files::program::seeds;
 
-use person::{Met, Person};
+use met::Met;
+use person::Person;
 use site::{LEASE, Nature, Site};
 
 const PEOPLE: usize = 3;

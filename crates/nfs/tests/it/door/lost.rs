@@ -8,6 +8,7 @@ use nfs::wire::*;
 use sim::Env;
 
 use super::bench::*;
+use super::gate::Gate;
 
 const READ: u32 = OPEN4_SHARE_ACCESS_READ;
 const WRITE: u32 = OPEN4_SHARE_ACCESS_WRITE | OPEN4_SHARE_ACCESS_WANT_NO_DELEG;
@@ -535,6 +536,20 @@ fn what_a_lapsed_client_alone_keeps_from_ending_makes_room() {
     });
 }
 
+/// A lapsed client that has a file without a name open, and another one, in a volume that has no room because of that.
+async fn full(env: &Env, fs: &Gate) -> (Client, Client) {
+    let silent = lapsed(env, "f", WRITE, 0).await;
+    let other = Client::new(env, "other").await;
+    let remove = NfsArgop4::Remove(Remove4Args { target: "f".into() });
+    other.call(&[NfsArgop4::Putrootfh, remove]).await.ok();
+    let full = files::model::Quota {
+        bytes_max: 1 << 30,
+        files_max: 1,
+    };
+    fs.model.add_volume(files::VolumeId(1), full);
+    (silent, other)
+}
+
 /// Where there is no room to strike a client off, it stays, and whoever finds no room is told so.
 #[test]
 fn no_room_is_said_so_also_when_nobody_can_be_forgotten() {
@@ -542,15 +557,7 @@ fn no_room_is_said_so_also_when_nobody_can_be_forgotten() {
     let fs = Rc::clone(&rig.fs);
     rig.run(|env| async move {
         let root = || NfsArgop4::Putrootfh;
-        let silent = lapsed(&env, "f", WRITE, 0).await;
-        let other = Client::new(&env, "other").await;
-        let remove = NfsArgop4::Remove(Remove4Args { target: "f".into() });
-        other.call(&[root(), remove]).await.ok();
-        let full = files::model::Quota {
-            bytes_max: 1 << 30,
-            files_max: 1,
-        };
-        fs.model.add_volume(files::VolumeId(1), full);
+        let (silent, other) = full(&env, &fs).await;
         let is_row = |request: &Request| matches!(request, Request::RemoveRecord(_));
         fs.fail_with(usize::MAX, files::Error::NoSpace, is_row);
         let makes = [root(), create("g", "o")];
@@ -607,15 +614,7 @@ fn nothing_is_begun_for_who_is_being_forgotten_for_the_room_that_it_keeps() {
     let fs = Rc::clone(&rig.fs);
     rig.run(|env| async move {
         let root = || NfsArgop4::Putrootfh;
-        let silent = lapsed(&env, "f", WRITE, 0).await;
-        let other = Client::new(&env, "other").await;
-        let remove = NfsArgop4::Remove(Remove4Args { target: "f".into() });
-        other.call(&[root(), remove]).await.ok();
-        let full = files::model::Quota {
-            bytes_max: 1 << 30,
-            files_max: 1,
-        };
-        fs.model.add_volume(files::VolumeId(1), full);
+        let (silent, other) = full(&env, &fs).await;
         fs.delay(|request| matches!(request, Request::RemoveRecord(_)));
         let made = other.call(&[root(), create("g", "o")]).await;
         assert_eq!(made.status, Nfsstat4::NFS4ERR_DELAY);
